@@ -10,6 +10,7 @@ from tasks.queue import create_huey
 from tasks.worker import IngesterWorker
 
 with exit_on_error():
+    os.umask(0o077)  # what this process writes is for its own user
     huey = create_huey(load_settings())
     huey.worker = IngesterWorker()
 

@@ -16,6 +16,7 @@ EXIT_CODES = {
     8: "the port is in use",
     9: "another worker holds this state directory",
     STALLED: "the worker's threads hung, and it ended itself to be started again",
+    11: "this machine gives the process no more threads",
     130: "ended by INT (Ctrl-C)",
     141: "the reader of the output closed the pipe",
 }
@@ -56,6 +57,23 @@ class AlreadyRunning(CsiError):
     """Another worker holds this state directory."""
 
     exit_code = 9
+
+
+class NoThreads(CsiError):
+    """The operating system refused to start a thread."""
+
+    exit_code = 11
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no thread can be started: the limit of processes and threads is reached; raise it "
+            "(TasksMax of systemd, --pids-limit of a container, ulimit -u) and start again"
+        )
+
+
+def is_without_threads(error: BaseException) -> bool:
+    """Whether Python raised this error because the operating system refused to start a thread."""
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 class SourceError(CsiError):

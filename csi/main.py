@@ -22,6 +22,7 @@ app = create_app(open_runtime)
 
 def main() -> None:
     """An error of ours is one sentence on stderr and its own exit code, never a traceback."""
+    os.umask(0o077)  # what this process writes is for its own user
     try:
         if sys.argv[1:]:
             raise ConfigError(

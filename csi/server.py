@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi import systemd
-from csi.errors import ConfigError, PortInUse
+from csi.errors import ConfigError, NoThreads, PortInUse
 from csi.logs import log
 from csi.net import is_loopback
 
@@ -118,6 +119,10 @@ def run(app: Starlette, door: socket.socket, limits: ServerLimits, second: socke
     doors = [door] if second is None else [door, second]
     if not all(_is_loopback(one.getsockname()[0]) for one in doors):
         log.warning("listening beyond this machine without TLS: put a proxy with TLS in front")
+    try:
+        threading.Thread(target=int, daemon=True).start()  # uvicorn would end with a traceback where none can start
+    except RuntimeError as error:
+        raise NoThreads from error
     try:
         LimitedServer(app, limits).run(sockets=doors)
     except SystemExit as end:

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import logging
 import os
 import secrets
 import sqlite3
@@ -48,6 +49,8 @@ class SqliteOneWriter(SqliteDatabase):
         super().__init__(*args, **options)
         self._lock_writer = threading.RLock()
         self._writer: sqlite3.Connection | None = None
+        self._log_inode: int | None = None
+        """Of the write-ahead log that the writer connection has open. None: not known yet."""
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -66,6 +69,7 @@ class SqliteOneWriter(SqliteDatabase):
         """This thread uses the writer connection instead of its own."""
         state = self._state
         own = state.conn, state.closed
+        self._leave_deleted_log()
         if self._writer is None:
             self._writer = self._connect()
             self._writer.execute(f"PRAGMA cache_size = {WRITER_CACHE}")
@@ -77,6 +81,26 @@ class SqliteOneWriter(SqliteDatabase):
             if self._writer.in_transaction:  # commit and rollback both failed: this connection cannot begin another
                 self._writer.close()
                 self._writer = None
+
+    def _leave_deleted_log(self) -> None:
+        """Close a writer whose write-ahead log was deleted: other connections would not see what it writes. What the
+        deleted log holds is written into the database first, unless another process has begun a new log."""
+        if self._writer is None:
+            self._log_inode = None
+            return
+        try:
+            found = os.stat(f"{self.database}-wal")
+        except OSError:
+            found = None
+        if self._log_inode is None or (found is not None and found.st_ino == self._log_inode):
+            self._log_inode = found.st_ino if found else None
+            return
+        with suppress(sqlite3.Error):
+            if found is None or found.st_size == 0:
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        logging.getLogger(__name__).warning("write-ahead log was deleted; connection to %s reopened", self.database)
+        self.close_writer()
+        self._log_inode = None
 
 
 class SqlDatabase:
@@ -244,7 +268,10 @@ class SqlDatabase:
                 self.proxy.execute_sql(f"SELECT pg_advisory_unlock({self._advisory_lock})")
         else:
             with open_private_file(f"{self.proxy.database}.migrate.lock") as handle:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                except OSError as error:
+                    raise StoreError(unlockable(handle.name, error)) from error
                 yield
 
     def _open_sqlite(self, path: Path) -> SqliteDatabase:
@@ -293,6 +320,12 @@ def open_private_file(path: Path | str) -> TextIO:
     """A lock file that only this user can open. Its content is kept. A link in its place is refused: whoever made it
     could have this process overwrite another file."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+")
+
+
+def unlockable(path: Path | str, error: OSError) -> str:
+    """The sentence for a lock that the file system refuses."""
+    remedy = "use a directory on a local file system (NFS needs its lock service)"
+    return f"{path} cannot be locked: {error.strerror}; {remedy}"
 
 
 def create_private_file(path: Path | str) -> None:

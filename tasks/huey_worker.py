@@ -23,7 +23,7 @@ from huey.api import Task, TaskWrapper
 from huey.consumer import Consumer
 
 from csi import logs
-from csi.errors import CsiError, StoreError
+from csi.errors import CsiError, NoThreads, StoreError, is_without_threads
 from csi.logs import RepeatedErrors, log
 from csi.sql import BUSY_SECONDS, DatabaseError
 from csi.store import database_faults
@@ -206,8 +206,16 @@ class WorkerConsumer(Consumer):
         return scheduler
 
     def start(self) -> None:
-        super().start()
-        self.huey.worker.start(self)
+        try:
+            super().start()
+            self.huey.worker.start(self)
+        except RuntimeError as error:
+            if not is_without_threads(error):
+                raise
+            # Threads that did start wait for work, and hold nothing yet.
+            sys.stderr.write(f"csi: {NoThreads()}\n")
+            sys.stderr.flush()
+            os._exit(NoThreads.exit_code)
 
     def stop(self, graceful: bool = False) -> None:
         self.huey.worker.pause()

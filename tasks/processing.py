@@ -70,6 +70,7 @@ class ProcessingWorker(WorkerProcess):
 
 
 with exit_on_error():
+    os.umask(0o077)  # what this process writes is for its own user
     huey = create_processing_huey(config.load())
     huey.worker = ProcessingWorker()
 

@@ -141,6 +141,7 @@ def cli(env_file: Path | None) -> None:
 
 def run() -> None:
     """The entry point: a CsiError is printed as one sentence on stderr with its exit code, without a traceback."""
+    os.umask(0o077)  # what this process writes is for its own user
     try:
         cli(prog_name="csi")
     except CsiError as error:
@@ -149,10 +150,13 @@ def run() -> None:
     except BrokenPipeError:
         sys.exit(141)  # the reader of our output closed the pipe, as `csi … | head` does
     except Exception as error:
-        from csi.errors import StoreError
+        from csi.errors import NoThreads, StoreError, is_without_threads
         from csi.store import database_faults
         from csi.store.db import DatabaseError, place
 
+        if is_without_threads(error):
+            click.echo(f"csi: {NoThreads()}", err=True)
+            sys.exit(NoThreads.exit_code)
         if not isinstance(error, DatabaseError):
             raise  # a bug: show the traceback
         found = database_faults.identify(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from csi.errors import AlreadyRunning, StoreError
-from csi.sql import open_private_file
+from csi.sql import open_private_file, unlockable
 
 LOCK_FILE = "worker.lock"
 TRIES = 20
@@ -62,6 +62,9 @@ def _lock(state_dir: Path, remedy: str) -> TextIO:
         holder = handle.read(20).strip() or "unknown"
         handle.close()
         raise AlreadyRunning(f"another worker (process {holder}) works in {state_dir}; {remedy}") from error
+    except OSError as error:
+        handle.close()
+        raise StoreError(unlockable(path, error)) from error
     return handle
 
 

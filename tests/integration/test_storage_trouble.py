@@ -137,6 +137,22 @@ def test_a_database_that_is_not_there_is_not_made_by_looking(home: Home) -> None
     assert not home.path.exists()
 
 
+def test_a_deleted_write_ahead_log_is_healed_by_the_next_write(home: Home) -> None:
+    with db.connection():
+        for number in range(3):
+            with db.writing():
+                heartbeats.write(f"before-{number}", 1.0, 1.0)
+        log = Path(f"{home.path}-wal")
+        log.unlink()
+        with db.writing():
+            heartbeats.write("after", 2.0, 1.0)
+    assert log.stat().st_size > 0
+    with closing(sqlite3.connect(home.path)) as other:
+        names = {name for (name,) in other.execute("SELECT name FROM heartbeats")}
+        assert {"before-0", "before-1", "before-2", "after"} <= names
+        assert other.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
 # ── /readyz ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
