@@ -180,9 +180,10 @@ enable_units() { # start at boot
 
 start_service() {
     local faults
-    if ! faults=$(csi_env config check 2>&1 >/dev/null) || [[ $faults == *"nothing can be delivered"* ]]; then
+    faults=$(csi_env config check 2>&1 >/dev/null) || true
+    # `config check` also refuses what the worker starts with, such as ids that cannot exist: those are only shown.
+    if ! csi_env config show >/dev/null 2>&1 || [[ $faults == *"nothing can be delivered"* ]]; then
         say "not started: edit /etc/csi/config.yaml and /etc/csi/env, then: systemctl restart csi.target"
-        sed 's/^/    /' <<<"$faults" | head -5
     elif as_root && [ "$start" = yes ]; then
         # Stopped together first: whichever starts first migrates the database, and no process of the old version may use it.
         systemctl stop csi.target csi-worker.service csi-web.service
@@ -191,6 +192,7 @@ start_service() {
     else
         say "ready; start it with: systemctl restart csi.target"
     fi
+    [ -z "$faults" ] || sed 's/^/    /' <<<"$faults" | head -5
 }
 
 drop_old() {

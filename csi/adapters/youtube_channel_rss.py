@@ -26,6 +26,7 @@ from csi.adapters.youtube import atom, channel_uploads, feed_guard, push_documen
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
 from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
+from csi.adapters.youtube.references import channel_id_fault
 from csi.config.durations import Seconds
 from csi.config.settings import PushSettings, SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
 from csi.errors import NetError, SourceError
@@ -59,6 +60,10 @@ class ChannelWatch(WatchSettings):
     @property
     def ref(self) -> str:
         return self.channel_id
+
+    @property
+    def ref_fault(self) -> str | None:
+        return channel_id_fault(self.channel_id)
 
     @property
     def label(self) -> str | None:

@@ -21,6 +21,7 @@ from csi.adapters.youtube.api import (
     video_of,
 )
 from csi.adapters.youtube.enrich import Enricher, details_of
+from csi.adapters.youtube.references import playlist_id_fault
 from csi.config.durations import Seconds
 from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
 from csi.errors import MalformedItem, SourceError
@@ -41,6 +42,10 @@ class PlaylistWatch(WatchSettings):
     """One playlist."""
 
     id: YouTubeId
+
+    @property
+    def ref_fault(self) -> str | None:
+        return playlist_id_fault(self.id)
 
     @property
     def ref(self) -> str:

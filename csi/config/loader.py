@@ -35,6 +35,9 @@ MAX_BYTES = 2 * 1024 * 1024
 
 STATE_VARIABLES = {"state_dir": "CSI_STATE_DIR", "database": "CSI_DATABASE_URL"}
 
+PLACEHOLDERS = ("PLxxx", "UCxxx")
+"""The ids of the PRD's example configuration, which loads as it is."""
+
 SourceModels = Mapping[str, type[SourceSettings]]
 
 
@@ -79,6 +82,11 @@ def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -
 
 def _source_faults(draft: ConfigDraft, settings: Settings) -> Iterator[ConfigProblem]:
     for name, source in settings.sources.items():
+        for index, watch in enumerate(source.watches):
+            key = next((key for key, field in type(watch).model_fields.items() if field.is_required()), "")
+            place: KeyPath = ("sources", name, source.watch_key or "", index, key)
+            if watch.ref not in PLACEHOLDERS and (fault := watch.ref_fault):
+                yield ConfigProblem(fault, position_of(draft, place), place)
         if isinstance(source, UnusableSource) and source.wanted:
             path: KeyPath = ("sources", name)
             text = f"its plugin cannot be used, so it is not polled: {source.fault}; see `csi adapters list`"
@@ -128,6 +136,9 @@ def warnings_for(settings: Settings) -> Iterator[str]:
     if not any(source.watches or source.watch_key is None for source in running.values()):
         yield "sources: nothing is watched"
     for name, source in running.items():
+        for index, watch in enumerate(source.watches):
+            if watch.ref in PLACEHOLDERS:
+                yield f"sources.{name}.{source.watch_key}[{index}]: {watch.ref} is a placeholder; write the real id"
         for key, seconds in _intervals(source):
             if seconds < 10:
                 yield f"sources.{name}.{key}: polls every {seconds:g} s; meant for tests"

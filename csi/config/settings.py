@@ -52,8 +52,15 @@ LogLevel = Annotated[
     BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word),
 ]
 
+
+def _is_id(text: Any) -> Any:
+    if isinstance(text, str) and text.startswith(("@", "http")):
+        raise ValueError("expected an id (`csi sources add --dry-run` with this handle or URL shows it)")
+    return text
+
+
 # Accepts the PRD's placeholders (PLxxx, UCxxx), and no character that has a meaning in a URL.
-YouTubeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{2,64}$")]
+YouTubeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{2,64}$"), BeforeValidator(_is_id)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
@@ -218,6 +225,11 @@ class WatchSettings(Model):
     def label(self) -> str | None:
         """The name that is shown beside the ref."""
         return self.name
+
+    @property
+    def ref_fault(self) -> str | None:
+        """Why nothing can have this ref, and how to find the right one. None: it has the right form."""
+        return None
 
     @property
     def ref(self) -> str:

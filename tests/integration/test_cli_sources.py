@@ -223,7 +223,7 @@ def test_the_quota_is_told_in_words_and_numbers(call):
 
 def test_a_hundred_playlists_are_warned_of_in_quota_and_config_check(call, home):
     config = yaml.safe_load((home / "config.yaml").read_text())
-    config["sources"]["youtube_playlist"]["playlists"] = [{"id": f"PL{number:04d}"} for number in range(100)]
+    config["sources"]["youtube_playlist"]["playlists"] = [{"id": f"PL{number:032d}"} for number in range(100)]
     (home / "config.yaml").write_text(yaml.safe_dump(config))
     sentence = "100 playlists every 300 s need 28,800 units of 10,000"
     assert sentence in call("quota").stdout

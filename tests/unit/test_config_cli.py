@@ -33,13 +33,52 @@ def test_check_is_one_line_when_all_is_good() -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"))
     assert result.exit_code == 0
     assert result.stdout == f"{DATA}/prd.yaml: valid; 2 enabled sources, 2 watches, 2 route profiles\n"
-    assert result.stderr == ""
+    assert [line.split()[2] for line in result.stderr.splitlines()] == ["PLxxx", "UCxxx"]
+
+
+WRONG_IDS = """sources:
+  youtube_playlist:
+    playlists:
+      - {id: UCaaaaaaaaaaaaaaaaaaaaaa}
+      - {id: PLaaaaaaaaaaaaaaaa}
+      - {id: somehandle}
+      - {id: WL}
+  youtube_channel_rss:
+    watchlist:
+      - channel_id: UCaaa
+      - {name: x, channel_id: PLaaaaaaaaaaaaaaaa}
+      - channel_id: somehandle
+      - channel_id: UCaaaaaaaaaaaaaaaaaaaaaa
+"""
+
+
+def test_check_refuses_ids_that_cannot_exist_and_the_file_still_loads(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(WRONG_IDS)
+    result = call("config", "check", "--config", str(file))
+    assert isinstance(result.exception, ConfigError)
+    lines = str(result.exception).replace(f"{file}:", "").splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["4:14", "6:14", "7:14", "10:21", "11:31", "12:21"]
+    assert "this is the id of a channel; watch it under sources.youtube_channel_rss" in lines[0]
+    assert "list= in the playlist's URL" in lines[1]
+    assert "watch-later list" in lines[2]
+    assert "UC and 22 characters; `csi sources add --dry-run @handle`" in lines[3]
+    assert "this is the id of a playlist; watch it under sources.youtube_playlist" in lines[4]
+    assert call("config", "show", "--config", str(file)).exit_code == 0  # as the worker does
+
+
+@pytest.mark.parametrize("text", ["@somehandle", "https://www.youtube.com/@somehandle"])
+def test_a_handle_or_a_url_is_no_id(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"sources: {{youtube_channel_rss: {{watchlist: [{{channel_id: '{text}'}}]}}}}")
+    result = call("config", "check", "--config", str(file))
+    assert "expected an id (`csi sources add --dry-run` with this handle or URL shows it)" in str(result.exception)
 
 
 def test_check_warns_when_nothing_can_be_delivered() -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={})
     assert result.exit_code == 0
-    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
+    assert [line.split(":")[1] for line in result.stderr.splitlines() if "placeholder" not in line] == [
         " sources.youtube_playlist",
         " delivery.ua_endpoint",
         " delivery.shared_secret",
@@ -63,7 +102,7 @@ def test_check_warns_where_operators_would_not_be_notified(name: str, value: str
 def test_check_as_json() -> None:
     result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "prd.yaml")})
     assert json.loads(result.stdout)["watches"] == 2
-    assert len(json.loads(result.stdout)["warnings"]) == 4
+    assert len(json.loads(result.stdout)["warnings"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -80,7 +119,7 @@ def test_check_as_json() -> None:
 )
 def test_check_warns_of_playlists_without_a_key(env: dict[str, str], said: str | None) -> None:
     result = call("config", "check", "--config", str(DATA / "prd.yaml"), env=env)
-    warnings = [line for line in result.stderr.splitlines() if "sources." in line]
+    warnings = [line for line in result.stderr.splitlines() if "sources." in line and "placeholder" not in line]
     assert (said is None) == (warnings == [])
     assert said is None or said in warnings[0]
     assert "canary" not in result.output

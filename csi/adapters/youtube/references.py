@@ -19,7 +19,7 @@ FREE_FORMS = "a channel id (UC…), a /channel/UC… URL, a playlist id or URL (
 """The forms that need no API key."""
 
 _CHANNEL = re.compile(r"UC[A-Za-z0-9_-]{22}")
-_PLAYLIST = re.compile(r"(?:PL|UU|FL|LL|OLAK5uy_|EL|SP)[A-Za-z0-9_-]{10,60}")
+_PLAYLIST = re.compile(r"(?:PL|PU|UU|FL|LL|OL|RDCLAK5uy_|EL|SP)[A-Za-z0-9_-]{10,60}")
 _VIDEO = re.compile(r"[A-Za-z0-9_-]{11}")
 _HANDLE = re.compile(r"@[\w.·-]{3,30}")
 _NAME = re.compile(r"[\w.-]{1,100}")
@@ -47,6 +47,32 @@ class Reference:
     @property
     def is_ready(self) -> bool:
         return self.kind in ("channel", "playlist")
+
+
+def channel_id_fault(text: str) -> str | None:
+    """Why this cannot be the id of a channel, and how to find the right one. None: it can."""
+    if _CHANNEL.fullmatch(text):
+        return None
+    if _PLAYLIST.fullmatch(text):
+        return "this is the id of a playlist; watch it under sources.youtube_playlist.playlists"
+    return (
+        "no channel can have this id: those are UC and 22 characters; "
+        "`csi sources add --dry-run @handle`, or with the channel's URL, shows the right one"
+    )
+
+
+def playlist_id_fault(text: str) -> str | None:
+    """Why this cannot be the id of a playlist, and how to find the right one. None: it can."""
+    if _CHANNEL.fullmatch(text):
+        return "this is the id of a channel; watch it under sources.youtube_channel_rss.watchlist"
+    if text in _UNREADABLE:
+        return _UNREADABLE[text]
+    if _PLAYLIST.fullmatch(text):
+        return None
+    return (
+        "no playlist can have this id: it is what follows list= in the playlist's URL, such as PL and 32 characters; "
+        "`csi sources add --dry-run` with that URL shows it"
+    )
 
 
 def is_youtube_address(text: str) -> bool:
