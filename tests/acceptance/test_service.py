@@ -120,6 +120,7 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
         *((own, name, result) for name, result in loop.items()),
         (own.redrive, "redrive", []),
         (own.receiver_test, "due_tests", []),
+        (own.subscribe, "due_requests", []),
         (own, "sample_backlog", None),
         (own.rescue, "rescue", []),
     ]:
@@ -130,7 +131,7 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
     monkeypatch.setattr(worker.run_job, "requeue_failed_and_stuck", lambda rt: 0)
     monkeypatch.setattr(worker.run_job, "wake_due", lambda rt: [])
     monkeypatch.setattr(worker.systemd, "notify", lambda *lines: given.append(lines))
-    monkeypatch.setattr(worker, "_held", [None])
+    monkeypatch.setattr(worker, "_held", [SimpleNamespace(use_managed_destinations=lambda: None)])
     tested = worker.IngesterWorker()
     monkeypatch.setattr(tested, "_look_for_stall", lambda *_: None)
     with suppress(OSError):
