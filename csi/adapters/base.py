@@ -250,6 +250,11 @@ class SourceAdapter(ABC):
         """The dedupe key of an item of this watch, if it follows from the item's id alone."""
         return None
 
+    def shared_key(self, key: str) -> str | None:
+        """The key that an item with this dedupe key shares with items of other watches: of these the first is sent.
+        None: the item shares none."""
+        return None
+
     def host(self, ref: str, via: str = "feed") -> str:
         """The host (`name` or `name:port`) that this watch is read from. Empty: no single host."""
         return ""

@@ -161,6 +161,9 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def known_key(self, ref: str, item_id: str) -> str:
         return channel_uploads.video_key(item_id)
 
+    def shared_key(self, key: str) -> str | None:
+        return video_fields.shared_key(key) if self.settings.dedupe_across == "video" else None
+
     def via_of(self, watch: WatchSettings) -> Via:
         own = watch.via if isinstance(watch, ChannelWatch) else None
         return own or self.settings.via

@@ -154,6 +154,9 @@ class YouTubePlaylistAdapter(WatchedSource):
     def known_key(self, ref: str, item_id: str) -> str:
         return f"youtube:video:{item_id}:{ref}"
 
+    def shared_key(self, key: str) -> str | None:
+        return video_fields.shared_key(key) if self.settings.dedupe_across == "video" else None
+
     def host(self, ref: str, via: str = "feed") -> str:
         return self.api.host
 

@@ -173,10 +173,24 @@ def _add_new(
     """Those that are new, each with its row. Of two with the same key the first counts."""
     fresh = dedupe.remember([one.key for one in normalized], "emitted", now, _days(rt))
     first = {one.key: one for one in reversed(normalized) if one.key in fresh}
-    new = [one for one in normalized if first.get(one.key) is one]
+    new = _without_sent(rt, watch, [one for one in normalized if first.get(one.key) is one], now)
     # The key decides what is new; the unique `event_id` guards where retention deleted the key.
     rows = events.add_many([NewEvent(one.event, watch.id, one.item.id, watch.tier, one.item.seen_at) for one in new])
     return [(one, rows[one.event.event_id]) for one in new if one.event.event_id in rows]
+
+
+def _without_sent(
+    rt: Runtime, watch: WatchRouting, new: Sequence[NormalizedItem], now: float
+) -> Sequence[NormalizedItem]:
+    """Without those that another watch emitted, where the source has `dedupe_across`. The row of the shared key
+    remembers what was emitted; it commits with the event, so a crash leaves both or neither."""
+    shared = {one.key: name for one in new if (name := rt.adapter(watch.source).shared_key(one.key))}
+    ours = dedupe.remember(list(shared.values()), "emitted", now, _days(rt))
+    others = [one for one in new if one.key in shared and shared[one.key] not in ours]
+    dedupe.change_reason([one.key for one in others], "other_watch")
+    for one in others:
+        log.info("item was emitted for another watch", source=watch.source, watch=watch.ref, item=one.key)
+    return [one for one in new if one not in others]
 
 
 def _remember_unwanted(rt: Runtime, normalized: Sequence[NormalizedItem], now: float) -> list[NormalizedItem]:

@@ -338,7 +338,19 @@ def _store(rt: Runtime, watch: Watch, new: ItemSelection, known: set[str], now: 
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
     dedupe.refresh(sorted(known), now, days)
+    _keep_shared(rt, watch, known, now)
     return inbox.put(watch, [_new_item(item) for item in new.emit], now)
+
+
+def _keep_shared(rt: Runtime, watch: Watch, known: set[str], now: float) -> None:
+    """Keys that items share with other watches live as long as the items are listed. Those of items that were emitted
+    before `dedupe_across` was set are added."""
+    days, adapter = rt.settings.retention.dedupe_days, rt.adapter(watch.source)
+    shared = {key: name for key in sorted(known) if (name := adapter.shared_key(key))}
+    there = dedupe.known(list(shared.values())) if shared else set()
+    dedupe.refresh(sorted(there), now, days)
+    reasons = dedupe.reasons([key for key, name in shared.items() if name not in there])
+    dedupe.remember([shared[key] for key, reason in reasons.items() if reason == "emitted"], "emitted", now, days)
 
 
 def put_pushed(rt: Runtime, watch: Watch, raws: Iterable[RawEvent], now: float) -> tuple[list[int], set[str]]:

@@ -176,6 +176,7 @@ def build(found: ItemRows, around: Surroundings) -> Timeline:
 _NOT_SENT = {
     "first_poll": "it was listed at the first poll of its watch: remembered, not sent (first_poll)",
     "filtered": "the filters of its watch exclude it",
+    "other_watch": "another watch listed it first, and it is sent once (dedupe_across)",
     "unwanted": "no destination selects it: their filters by source, type and tag exclude it",
     "malformed": "it could not be read; its dead letter holds the raw payload",
     "discarded": "it was discarded by command",

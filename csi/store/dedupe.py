@@ -59,6 +59,12 @@ def remember(keys: Sequence[str], reason: str, now: float, days: float) -> set[s
     return found
 
 
+def change_reason(keys: Sequence[str], reason: str) -> None:
+    """Keys that were remembered in this transaction, for a reason that is found only now."""
+    for chunk in chunks(keys):
+        run(f"UPDATE dedupe_keys SET reason = ? WHERE key IN ({marks(chunk)})", reason, *chunk)
+
+
 def refresh(keys: Sequence[str], now: float, days: float) -> None:
     """Extend keys whose items the source still lists. Each key is written at most once a day, because a poll should be
     mostly reads; more often where `dedupe_days` is so short that it could expire in between."""

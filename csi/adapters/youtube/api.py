@@ -6,7 +6,7 @@ The key or the OAuth token is sent in a header: a URL ends up in the logs of pro
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
 from pydantic import Field
@@ -44,6 +44,9 @@ class ApiSettings(SourceSettings):
         "https://www.googleapis.com/youtube/v3", description="URL of the Data API or of a stand-in"
     )
     oauth: OAuthSettings = Field(OAuthSettings(), description="A refresh token instead of the key")
+    dedupe_across: Literal["video"] | None = Field(
+        None, description="video: a video in several watches of the sources with this key is sent once"
+    )
 
 
 @dataclass(frozen=True)

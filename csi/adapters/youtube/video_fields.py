@@ -29,6 +29,12 @@ def valid_id(text: Any) -> str | None:
     return text if isinstance(text, str) and _ID.fullmatch(text) and text.lower() not in _NO_VALUE else None
 
 
+def shared_key(key: str) -> str | None:
+    """The key of a video, whichever watch lists it, from an item's dedupe key. None: not the key of a video."""
+    stem, name = "youtube:video:", key.split(":")[2:3]
+    return f"youtube:sent:{name[0]}" if key.startswith(stem) and name and name[0] else None
+
+
 def timestamp(text: Any, what: str) -> str:
     """A timestamp in the contract's form. Raises MalformedItem if it is not one, or is before 1970."""
     try:
