@@ -53,7 +53,7 @@ class DashboardPage:
 
         def add(read: View) -> View:
             async def show(request: Request) -> Response:
-                return await _render_page(request, template, read)
+                return await render_page(request, template, read)
 
             self.routes.append(Route(path, show, methods=["GET"]))
             return read
@@ -83,8 +83,8 @@ class Visitor:
         return self.role == "admin"
 
 
-async def _render_page(request: Request, template: str, read: View) -> Response:
-    """Reads the database and renders the page, both in one thread."""
+async def render_page(request: Request, template: str, read: View, status: int = 200) -> Response:
+    """Reads the database and renders the page, both in one thread. `read` may replace the `message` of the cookie."""
     from csi.web.pages import pages  # the pages import this module
 
     sidecar: Sidecar = request.app.state.sidecar
@@ -101,9 +101,9 @@ async def _render_page(request: Request, template: str, read: View) -> Response:
             "verdict": verdict(rt),
             "instance": rt.settings.csi.instance_id,
         }
-        return templates().get_template(template).render(**shared, **read(rt, request))
+        return templates().get_template(template).render(shared | read(rt, request))
 
-    response = Response(await sidecar.read(render), media_type="text/html", headers=HEADERS)
+    response = Response(await sidecar.read(render), status, media_type="text/html", headers=HEADERS)
     if message is not None:
         response.delete_cookie(auth.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
     return response

@@ -234,3 +234,140 @@ async def test_the_read_token_changes_no_destination(api: httpx.AsyncClient) -> 
     for path in ("/destinations", "/destinations/default/test", "/destinations/default/rotate"):
         assert (await api.post(path, json={}, headers=reader)).status_code == 403
     assert (await api.delete("/destinations/default", headers=reader)).status_code == 403
+
+
+# ── the dashboard, without JavaScript ───────────────────────────────────────────────────────────────────
+
+HOSTILE = """</title><script>window.hit=1</script>'"&{{7*7}}"""
+
+
+@pytest_asyncio.fixture
+async def page(site: httpx.AsyncClient) -> httpx.AsyncClient:
+    await site.post("/login", data={"token": TOKEN, "next": "/"})
+    return site
+
+
+async def send(page: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    token = re.search(r'name="form_token" value="(\w+)"', (await page.get("/actions")).text)
+    assert token
+    return await page.post(path, data={"form_token": token[1], **fields})
+
+
+async def version(page: httpx.AsyncClient, name: str = "hook") -> str:
+    found = re.search(r'name="version" value="([^"]+)"', (await page.get(f"/destinations/{name}")).text)
+    assert found
+    return found[1]
+
+
+@pytest.mark.asyncio
+async def test_the_page_adds_shows_changes_and_removes(page: httpx.AsyncClient, at: OperatorRig) -> None:
+    added = await send(page, "/destinations", name="hook", **HOOK, tags="ai, news", headers="{X-Team: red}")
+    (secret,) = re.findall(HEX, added.text.partition('id="secret">')[2][:64])
+    assert (added.status_code, secret in kept(at), "set-cookie" in added.headers) == (200, True, False)
+    shown = (await page.get("/destinations/hook")).text
+    stored = managed_destinations.find("hook").settings_json
+    assert all(part in stored for part in ('"tags":["ai","news"]', '"X-Team":"red"'))
+    assert all(text in shown for text in ('value="ai, news"', 'value="{X-Team: red}"', HOOK["endpoint"]))
+
+    old = await version(page)
+    fields = {**HOOK, "tags": "", "timeout_seconds": "5s", "template": '{"id":\r\n{{ event.event_id | tojson }}}'}
+    changed = await send(page, "/destinations/hook", version=old, **fields)
+    assert changed.status_code == 303, re.findall("Not saved[^<]*", changed.text)
+    stored = managed_destinations.find("hook").settings_json
+    assert '"timeout_seconds":5.0' in stored
+    assert "tags" not in stored
+    late = await send(page, "/destinations/hook", version=old, timeout_seconds="9s")
+    assert (late.status_code, "was changed meanwhile" in late.text) == (400, True)
+    assert managed_destinations.find("hook").settings_json == stored
+
+    unsure = await send(page, "/destinations/hook/remove", version=await version(page))
+    assert (unsure.status_code, managed_destinations.find("hook") is not None) == (303, True)
+    await send(page, "/destinations/hook/remove", version=await version(page), sure="yes")
+    assert managed_destinations.every() == []
+    assert "hook is removed" in (await page.get("/destinations")).text
+    assert secret not in f"{shown}{recorded()}"
+
+
+@pytest.mark.asyncio
+async def test_the_page_rotates_once_and_shows_the_secret_once(page: httpx.AsyncClient, at: OperatorRig) -> None:
+    await send(page, "/destinations", name="hook", **HOOK)
+    form = {"version": await version(page), "overlap": "1d"}
+    done = await send(page, "/destinations/hook/rotate", **form)
+    (new,) = re.findall(HEX, done.text.partition('id="secret">')[2][:64])
+    before = kept(at)
+    assert (new in before, "set-cookie" in done.headers, done.headers["cache-control"]) == (True, False, "no-store")
+    assert (await send(page, "/destinations/hook/rotate", **form)).status_code == 303, "the same form, sent again"
+    shown = (await page.get("/destinations/hook")).text
+    assert (kept(at), "was changed meanwhile" in shown, new in shown + recorded()) == (before, True, False)
+    assert "never since the rotation" in shown
+    managed_destinations.note_previous_needed("hook", at.now)
+    assert "never since the rotation" not in (await page.get("/destinations/hook")).text
+
+
+@pytest.mark.asyncio
+async def test_the_page_sends_a_sample_pauses_and_resumes(page: httpx.AsyncClient) -> None:
+    with ScriptedReceiver(then=json_reply(503, HOSTILE.encode())) as receiver:
+        await send(page, "/destinations", name="hook", **UNSIGNED | {"endpoint": receiver.url})
+        answer = await send(page, "/destinations/hook/sample", **{"from": "own"})
+        assert answer.headers["location"] == "/destinations/hook"
+        shown = (await page.get("/destinations/hook")).text
+        assert (len(receiver.requests), "http 503" in shown, receiver.url in shown) == (1, True, True)
+    await send(page, "/destinations/hook/pause", reason=HOSTILE, **{"from": "own"})
+    for path in ("/destinations", "/destinations/hook"):
+        shown = (await page.get(path)).text
+        assert ("paused by the operator" in shown, "window.hit=1&lt;/script" in shown, "<script>w" in shown) == (
+            True, True, False,
+        )  # fmt: skip
+    assert "0 %" in (await page.get("/destinations")).text
+    await send(page, "/destinations/hook/resume", **{"from": "own"})
+    assert "Delivery to hook is resumed" in (await page.get("/destinations/hook")).text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "no/name", **HOOK}, "a name has 1 to 64 letters"),
+        ({"name": "fixed", **HOOK}, "the configuration has a destination fixed"),
+        ({"name": "hook", "endpoint": ""}, "endpoint, or endpoint_env"),
+        ({"name": "hook", **HOOK, "body": "parcel"}, "body:"),
+        ({"name": "hook", **HOOK, "headers": "{Authorization: abc}"}, "value_env"),
+        ({"name": "hook", **HOOK, "headers": "{X-Key: {value_env: CSI_OTHER_SECRET}}"}, "only csi destinations on the"),
+        ({"name": "hook", **HOOK, "template": HOSTILE + "{{ a.b.c }}"}, "template"),
+    ],
+)
+async def test_a_form_that_is_refused_keeps_its_text_but_no_secret(
+    page: httpx.AsyncClient, at: OperatorRig, fields: dict[str, str], words: str
+) -> None:
+    answer = await send(page, "/destinations", **fields, secret="given+by/hand=1")
+    assert (answer.status_code, managed_destinations.every(), kept(at)) == (400, [], "")
+    assert words in answer.text
+    assert f'value="{fields["name"]}"' in answer.text
+    assert not any(text in answer.text + recorded() for text in ("given+by", "given%2Bby", "<script>w"))
+
+
+@pytest.mark.asyncio
+async def test_a_destination_of_the_file_is_shown_with_the_file_and_has_no_form(
+    page: httpx.AsyncClient, at: OperatorRig
+) -> None:
+    shown = (await page.get("/destinations/fixed")).text
+    assert (str(at.config) in shown, "Change settings" in shown, "/rotate" in shown) == (True, False, False)
+    assert (await send(page, "/destinations/fixed", version="", tags="ai")).status_code == 400
+    for act in ("rotate", "remove"):
+        await send(page, f"/destinations/fixed/{act}", overlap="1d", sure="yes", version="")
+        assert "is from the configuration" in (await page.get("/destinations/fixed")).text
+    assert (await page.get("/destinations/moon")).status_code == 404
+    assert (await send(page, "/destinations/moon", tags="ai")).status_code == 404
+
+
+@pytest.mark.asyncio
+async def test_without_the_form_token_or_the_admin_role_nothing_changes(site: httpx.AsyncClient) -> None:
+    assert (await site.get("/destinations/default")).headers["location"].startswith("/login")
+    assert (await site.post("/destinations", data={"name": "hook", **HOOK})).status_code == 401
+    await site.post("/login", data={"token": TOKEN})
+    assert (await site.post("/destinations", data={"name": "hook", **HOOK})).status_code == 403
+    await site.post("/login", data={"token": READ_TOKEN})
+    shown = (await site.get("/destinations")).text
+    assert ("Add a destination" in shown, "default" in shown) == (False, True)
+    assert (await send(site, "/destinations", name="hook", **HOOK)).status_code == 403
+    assert managed_destinations.every() == []
