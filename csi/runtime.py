@@ -27,6 +27,7 @@ from csi.host_pacer import HostPacer
 from csi.ingester.webhook_signature import InboundKeys
 from csi.logs import log
 from csi.net import AddressGuard, Net
+from csi.net.address_guard import ConfiguredHosts
 from csi.notifications import Target, split_urls, targets_of
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
@@ -327,6 +328,12 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     return loader.load(path, env=os.environ if env is None else env, sources=registry.settings_models())
 
 
+def configured_net(settings: Settings) -> Net:
+    """The HTTP client for hosts that the configuration names: destinations, API bases, hubs."""
+    guard = ConfiguredHosts(settings.net.allowed_private_hosts)
+    return Net(allow_insecure_http=settings.delivery.allow_insecure_http, guard=guard)
+
+
 def open_runtime(
     path: Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -341,7 +348,7 @@ def open_runtime(
     logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
     make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
-    rt = Runtime(settings, Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+    rt = Runtime(settings, configured_net(settings))
     if refuse_damaged and not db.is_postgres():
         damage.refuse_damaged(Path(settings.csi.database_url))
     if migrate:

@@ -75,7 +75,7 @@ def opened(settings: Settings) -> Iterator[runtime.Runtime]:
         lacking = f"{secrets.hide_password(url)} lacks {', '.join(missing)}"
         raise StoreError(f"the schema of {lacking}: run csi db migrate, or start the worker")
     with db.reading():
-        rt = runtime.Runtime(settings, net.Net(allow_insecure_http=settings.delivery.allow_insecure_http))
+        rt = runtime.Runtime(settings, runtime.configured_net(settings))
         rt.use_held_sources()
         rt.use_managed_destinations()
         yield rt

@@ -562,7 +562,7 @@ class DeliverySettings(Model):
     """The default destination and what all destinations share. Worker and sidecar do not start without endpoint and
     secret, which come from the environment."""
 
-    allow_insecure_http: bool = Field(False, description="Allow plain http to a host that is not loopback")
+    allow_insecure_http: bool = Field(False, description="Allow plain http to a host in a private network")
     ua_endpoint: str | None = Field(None, description="URL of the receiver's ingest endpoint")
     shared_secret: SecretStr | None = Field(None, description="HMAC secret; only as ${CSI_UA_SHARED_SECRET}")
     bearer_token: SecretStr | None = Field(None, description="Bearer token, if it is not the secret")
@@ -698,7 +698,8 @@ class NetSettings(Model):
 
     allowed_private_hosts: tuple[HostAndPort, ...] = Field(
         (),
-        description="Hosts in private networks that feeds may be read from: name, address, name:port or address:port",
+        description="Hosts in private networks that feeds may be read from, and public names of destinations that "
+        "resolve to private addresses: name, address, name:port or address:port",
     )
     hosts: dict[HostName, HostSettings] = Field(
         {}, description="Pace of requests by registrable domain (example.org), host name or address:port"

@@ -14,9 +14,8 @@ from csi.config.settings import Settings
 from csi.doctor import local, services
 from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
-from csi.net import Net
 from csi.pipeline import schedule
-from csi.runtime import Runtime, secret_values
+from csi.runtime import Runtime, configured_net, secret_values
 from csi.status.facts import gather
 from csi.store import db
 from csi.store.db import DatabaseError
@@ -90,7 +89,7 @@ def _installation(settings: Settings, options: CheckOptions) -> Iterator[Finding
     is_usable = found.level == "ok"
     if options.at_work:
         yield found
-    with Net(allow_insecure_http=settings.delivery.allow_insecure_http) as net:
+    with configured_net(settings) as net:
         rt = Runtime(settings, net)
         yield from local.check_clock(rt.now())
         if is_usable:

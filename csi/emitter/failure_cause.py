@@ -93,8 +93,14 @@ _KINDS = {
     "busy": FailureCause("too many requests at once", "lower `delivery.max_concurrent_requests`", AWAY),
     "tls": FailureCause("no TLS connection", f"repair the receiver's TLS, or {_CORRECT_ADDRESS}", ADDRESS, True),
     "insecure": FailureCause(
-        "its address is plain http, which is allowed for loopback addresses only",
+        "its address is plain http, which is allowed for loopback and private addresses only",
         f"use https in {_ADDRESS_SETTING}",
+        ADDRESS,
+        is_proven=True,
+    ),
+    "private": FailureCause(
+        "its public name resolves to a private address",
+        f"add the host to `net.allowed_private_hosts`, or {_CORRECT_ADDRESS}",
         ADDRESS,
         is_proven=True,
     ),

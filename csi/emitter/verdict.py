@@ -80,7 +80,7 @@ Verdict = Delivered | PerEvent | Transient | Throttled | Refused | EndpointFault
 _CONTENT = {400, 413, 422}
 _TRANSIENT = {408, 425, 429}
 _DELIVERED_WITHOUT_BODY = {204, 205}
-_ENDPOINT_FAILURES = {"tls", "insecure", "bad_url", "redirect"}
+_ENDPOINT_FAILURES = {"tls", "insecure", "private", "bad_url", "redirect"}
 
 
 def judge(

@@ -16,6 +16,11 @@ _METADATA = frozenset({"fd00:ec2::254", "100.100.100.200"})
 """Services that hand out a machine's credentials and are not in the link-local range."""
 
 
+_LOCAL_DOMAINS = frozenset(
+    {"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private", "test"}
+)
+
+
 class AddressGuard:
     """Refuses private, loopback, link-local, metadata and other addresses that are not on the public internet.
 
@@ -23,6 +28,10 @@ class AddressGuard:
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
+        self.allow(allowed)
+
+    def allow(self, allowed: Iterable[str]) -> None:
+        """Replace the allowed hosts: a reload may change them."""
         self._allowed = frozenset(host.lower() for host in allowed)
 
     def public(self, host: str, port: int, addresses: Iterable[str]) -> list[str]:
@@ -32,6 +41,35 @@ class AddressGuard:
     def _is_allowed(self, host: str, address: str, port: int) -> bool:
         names = (host.strip("[]").lower(), address.lower())
         return any(name in self._allowed or f"{name}:{port}" in self._allowed for name in names)
+
+
+class ConfiguredHosts(AddressGuard):
+    """For hosts that the operator configured. An address in the configuration is reached as it is. A name of the
+    public DNS reaches public addresses only, a local name (`receiver`, `ua.internal`, `localhost`) private ones, too.
+    Plain http reaches private and loopback addresses only. `allowed` lifts these rules for a host."""
+
+    def reachable(self, host: str, port: int, addresses: Iterable[str], *, plain_http: bool) -> list[str]:
+        """Those of the resolved addresses that may be connected to."""
+        is_near = _is_address(host) or is_local_name(host)
+        return [
+            address
+            for address in without_metadata(host, addresses)
+            if self._is_allowed(host, address, port) or (not plain_http if is_public(address) else is_near)
+        ]
+
+
+def is_local_name(host: str) -> bool:
+    """Whether the public DNS has no such name: one without a dot, or under a domain for private use."""
+    labels = host.lower().rstrip(".").split(".")
+    return len(labels) == 1 or labels[-1] in _LOCAL_DOMAINS or labels[-2:] == ["home", "arpa"]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def without_metadata(host: str, addresses: Iterable[str]) -> list[str]:

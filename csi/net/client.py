@@ -17,9 +17,10 @@ from typing import Protocol, Self
 from csi import __version__, clock
 from csi.errors import NetError
 from csi.net import certificate
-from csi.net.address_guard import AddressGuard
+from csi.net.address_guard import AddressGuard, ConfiguredHosts
 from csi.net.deadline import (
     NOT_PUBLIC,
+    PLAIN_TO_PUBLIC,
     WASTEFUL,
     DeadlineStream,
     DeadlineTransport,
@@ -64,11 +65,13 @@ class Net:
         max_per_host: int = 16,
         guard: AddressGuard | None = None,
     ) -> None:
-        """`guard`: for URLs that users or feeds choose. Only public addresses are reached, redirects may lead to other
-        hosts, and plain http is allowed: it is how many feeds are published."""
+        """`guard`: an AddressGuard is for URLs that users or feeds choose. Only public addresses are reached, redirects
+        may lead to other hosts, and plain http is allowed: it is how many feeds are published. ConfiguredHosts is for
+        those of the configuration. Without one only metadata addresses are refused."""
         self.limits = limits
-        self._insecure = allow_insecure_http or guard is not None
-        self._guard = guard
+        feeds_choose = guard is not None and not isinstance(guard, ConfiguredHosts)
+        self._insecure = allow_insecure_http or feeds_choose
+        self.guard, self._feeds_choose = guard, feeds_choose
         self.pacer: Pacer | None = None
         self._verify = verify
         self._max_connections = max_connections
@@ -162,7 +165,7 @@ class Net:
         if here.scheme == "https" and there.scheme != "https":
             raise NetError(f"{where}: redirects from https to http", kind="redirect")
         # Another port is another service; http → https is the same host.
-        if self._guard is None and host_of(here) != host_of(there):
+        if not self._feeds_choose and host_of(here) != host_of(there):
             raise NetError(f"{where}: redirects to another host ({host_of(there)[:100]})", kind="redirect")
         if len(seen) > limits.max_redirects:
             raise NetError(f"{where}: more than {limits.max_redirects} redirects", kind="redirect")
@@ -180,6 +183,7 @@ class Net:
         merged["Accept-Encoding"] = "gzip"  # the only encoding that read_body decompresses within its cap
         timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total)).as_dict()
         request = httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout})
+        call.plain_http = url.scheme == "http"
         try:
             response = self._transport().handle_request(request)
             try:
@@ -205,7 +209,7 @@ class Net:
             if self._pool is None or self._pool[0] != os.getpid():
                 self._pool = (
                     os.getpid(),
-                    DeadlineTransport(self._verify or default_tls(), self._max_connections, self._guard),
+                    DeadlineTransport(self._verify or default_tls(), self._max_connections, self.guard),
                 )
             return self._pool[1]
 
@@ -320,6 +324,11 @@ def _name_break(error: httpx.NetworkError, url: httpx.URL) -> Break:
         return Break("tls", words, words)
     if not isinstance(error, httpx.ConnectError):
         return Break("reset", "the connection broke before the response was complete", CLOSED)
+    if str(error) == PLAIN_TO_PUBLIC:
+        words = (
+            "plain http is sent to private addresses only (use https, or allow the host by net.allowed_private_hosts)"
+        )
+        return Break("insecure", words, words)
     if str(error) == NOT_PUBLIC:
         words = "the host is in a private network (allow it by net.allowed_private_hosts)"
         return Break("private", words, words)

@@ -15,7 +15,7 @@ from typing import Any
 from csi import exclusive_section
 from csi.errors import NetError
 from csi.net import certificate
-from csi.net.address_guard import AddressGuard, without_metadata
+from csi.net.address_guard import AddressGuard, ConfiguredHosts, is_public, without_metadata
 from csi.net.httpx_import import httpcore, httpx
 
 # Shorter than the 5 s after which uvicorn and Node close an idle connection: a request on a connection that the
@@ -27,6 +27,7 @@ PIECE = 16 * 1024
 MAX_INTERIM = 16
 
 NOT_PUBLIC = "the host has no public address"
+PLAIN_TO_PUBLIC = "plain http to a public address"
 WASTEFUL = "the response has far more bytes on the wire than in its body"
 
 _HEAD_END = re.compile(rb"\n\r?\n")
@@ -38,6 +39,7 @@ class CallDeadline(threading.local):
 
     ends: float = math.inf
     cut: bool = False
+    plain_http: bool = False
     wire_left: float = math.inf
     """Bytes that may still be received: heads, chunk sizes and extensions, trailers and bodies of all its responses."""
 
@@ -130,9 +132,17 @@ class DeadlineBackend(httpcore.NetworkBackend):
             raise httpcore.ConnectError("the host name does not resolve") from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         guard = self._guard
-        addresses = without_metadata(host, addresses) if guard is None else guard.public(host, port, addresses)
-        if not addresses:
-            raise httpcore.ConnectError(NOT_PUBLIC)
+        match guard:
+            case None:
+                reached = without_metadata(host, addresses)
+            case ConfiguredHosts():
+                reached = guard.reachable(host, port, addresses, plain_http=call.plain_http)
+            case _:
+                reached = guard.public(host, port, addresses)
+        if not reached:
+            is_public_name = isinstance(guard, ConfiguredHosts) and any(is_public(address) for address in addresses)
+            raise httpcore.ConnectError(PLAIN_TO_PUBLIC if is_public_name else NOT_PUBLIC)
+        addresses = reached
         failure: Exception = httpcore.ConnectTimeout("the name lookup took all the time")
         for tried, address in enumerate(addresses):
             left = min(ends, call.ends) - time.monotonic()

@@ -50,6 +50,8 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
     except CsiError as error:
         _refuse(rt, redact(str(error)))
         return rt
+    if rt.net.guard is not None:
+        rt.net.guard.allow(fresh.settings.net.allowed_private_hosts)
     _accept(fresh, changed_fixed(rt.settings, wanted))
     return fresh
 

@@ -11,8 +11,10 @@ import pytest
 from pytest_httpx import HTTPXMock
 
 from csi import __version__
+from csi.emitter.verdict import EndpointFault, judge
 from csi.errors import NetError
 from csi.net import HttpHeaders, HttpLimits, HttpResponse, Net, is_loopback
+from csi.net.address_guard import ConfiguredHosts
 from tests.fakes.raw_server import Hang, RawRequest, RawServer, Script, Send, answer
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -237,6 +239,26 @@ def test_a_closed_port_and_an_unknown_name(net: Net, monkeypatch: pytest.MonkeyP
     error = refuse(net, "https://nowhere.invalid/x")
     assert (error.kind, str(error)) == ("connect", "nowhere.invalid/x: the host name does not resolve")
     assert error.cause == "name cannot be resolved"
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "kind"),
+    [
+        ("10.0.0.5", "https://ua.example.com/x", "private"),
+        ("127.0.0.1", "https://ua.example.com/x", "private"),
+        ("93.184.216.34", "http://ua.example.com/x", "insecure"),
+    ],
+)
+def test_a_configured_name_that_points_elsewhere_is_not_dialled(
+    monkeypatch: pytest.MonkeyPatch, address: str, url: str, kind: str
+) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with Net(allow_insecure_http=True, guard=ConfiguredHosts()) as guarded:
+        error = refuse(guarded, url)
+    assert (error.kind, error.sent) == (kind, False)
+    assert "net.allowed_private_hosts" in str(error)
+    assert isinstance(judge(error, 1, 0.0), EndpointFault)  # its events wait, none becomes a dead letter
 
 
 def test_a_second_address_is_tried_when_the_first_is_dead(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

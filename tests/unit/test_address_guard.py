@@ -3,7 +3,7 @@
 import pytest
 
 from csi.net import AddressGuard
-from csi.net.address_guard import is_public
+from csi.net.address_guard import ConfiguredHosts, is_public
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
@@ -43,3 +43,26 @@ def test_a_private_host_is_allowed_by_name_or_address_with_or_without_port(allow
 
 def test_of_several_addresses_the_public_ones_stay():
     assert AddressGuard().public("x.example.org", 443, ["10.0.0.1", "93.184.216.34"]) == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "plain_http", "reached"),
+    [
+        ("ua.example.com", "93.184.216.34", False, True),
+        ("ua.example.com", "10.0.0.5", False, False),
+        ("ua.example.com", "127.0.0.1", False, False),
+        ("ua.example.com", "169.254.169.254", False, False),
+        ("ua.example.com", "93.184.216.34", True, False),
+        ("receiver", "172.18.0.3", True, True),
+        ("ua.internal", "10.0.0.5", True, True),
+        ("ua.internal", "93.184.216.34", True, False),
+        ("ua.internal", "169.254.169.254", True, False),
+        ("localhost", "127.0.0.1", True, True),
+        ("10.0.0.5", "10.0.0.5", True, True),
+        ("93.184.216.34", "93.184.216.34", True, False),
+        ("split.example.com", "10.0.0.5", True, True),
+    ],
+)
+def test_a_configured_name_reaches_only_what_it_may(host, address, plain_http, reached):
+    guard = ConfiguredHosts(["split.example.com"])
+    assert guard.reachable(host, 443, [address], plain_http=plain_http) == ([address] if reached else [])
