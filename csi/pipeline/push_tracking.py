@@ -7,6 +7,7 @@ remember what is to be confirmed; the maintenance loop finds them.
 from collections.abc import Iterable, Mapping
 
 from csi.logs import log
+from csi.pipeline import quota_schedule
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import push_rules
@@ -69,7 +70,12 @@ def next_poll(rt: Runtime, watch: Watch, at: float, now: float) -> float:
         return at
     subscription = subscriptions.of_watch(watch.id)
     is_complete = subscription is not None and subscription.stretched and _is_pushed(subscription, now)
-    return push_rules.stretched(now, at) if is_complete else at
+    if not is_complete:
+        return at
+    # Health checks and lists show the interval in force.
+    planned = watch.planned_interval or watch.interval_seconds
+    quota_schedule.set_planned_interval(watch, push_rules.stretched(0.0, planned))
+    return push_rules.stretched(now, at)
 
 
 def due_checks(rt: Runtime) -> list[Wake]:

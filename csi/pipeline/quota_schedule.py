@@ -367,6 +367,7 @@ def buffer(rt: Runtime) -> int:
 def set_planned_interval(watch: Watch, seconds: float) -> None:
     if watch.planned_interval != seconds:
         watch_admin.set_planned_interval(watch.id, seconds)
+        watch.planned_interval = seconds
 
 
 def _paid_poll(rt: Runtime, now: float, seconds: float, day_plan: _DayPlan, load: Load) -> float:

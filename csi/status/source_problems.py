@@ -59,7 +59,8 @@ def _unusable(facts: SystemFacts) -> Iterator[Problem]:
 
 
 def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
-    """Polled with success within three intervals (two minutes at least), or at its idle interval as planned."""
+    """Polled with success within three intervals (two minutes at least), or as planned: at its idle interval, or at the
+    one in force."""
     if watch.last_success_at is None:
         return False
     return abs(now - watch.last_success_at) <= _longest_wait(watch, idle_interval)
@@ -67,7 +68,8 @@ def is_on_time(watch: WatchTimes, idle_interval: float, now: float) -> bool:
 
 def _longest_wait(watch: WatchTimes, idle_interval: float) -> float:
     wait = max(3 * watch.interval, ON_TIME_SECONDS)
-    return max(wait, idle_interval + 60.0) if watch.errors < FAILURES else wait
+    planned = max(idle_interval, watch.planned_interval or 0.0)
+    return max(wait, planned + 60.0) if watch.errors < FAILURES else wait
 
 
 def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:

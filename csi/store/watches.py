@@ -167,6 +167,8 @@ class WatchTimes:
     usual_gap: float | None = None
     gone_at: float | None = None
     stale_since: float | None = None
+    planned_interval: float | None = None
+    """The interval in force: within the quota, or stretched while pushes are complete. None: not polled yet."""
 
 
 _TIMES = columns(WatchTimes).replace("interval", "interval_seconds", 1)

@@ -3,7 +3,9 @@
 import pytest
 
 from csi.pipeline import subscribe
-from csi.store import db, inbound_messages, subscriptions
+from csi.status.source_problems import is_on_time
+from csi.status.verdict import is_overdue
+from csi.store import db, inbound_messages, subscriptions, watches
 from csi.store.models import Event, Watch
 from tests.rigs.push import push_rig
 
@@ -165,13 +167,21 @@ def test_polling_is_rarer_after_twenty_confirmed_pushes_and_back_at_the_first_mi
             assert (rig.subscription.unbroken, rig.subscription.stretched) == (count, count == 20)
         watch = Watch.get(source="youtube_channel_rss")
         assert watch.next_poll_at - clock() > 1000
+        assert watch.planned_interval == 1200, "what lists and health checks use"
+        (times,) = [one for one in watches.schedule() if one.id == watch.id]
+        assert is_on_time(times, 0.0, watch.next_poll_at)
+        assert not is_overdue(times, watch.next_poll_at + 170, 0.0)
         rig.upload("Not announced")
         clock.time = watch.next_poll_at + 1
         rig.line.run()
         rig.line.wait(930, step=100)
         row = rig.subscription
         assert (row.misses, row.unbroken, row.stretched) == (1, 0, False)
-        assert Watch.get(source="youtube_channel_rss").next_poll_at - clock() <= 300
+        back = Watch.get(source="youtube_channel_rss")
+        assert back.next_poll_at - clock() <= 300
+        clock.time = back.next_poll_at + 1
+        rig.line.run()
+        assert Watch.get(source="youtube_channel_rss").planned_interval == 300
 
 
 def test_a_push_that_comes_after_the_poll_is_a_near_miss(tmp_path, clock):

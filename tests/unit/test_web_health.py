@@ -136,6 +136,13 @@ def test_a_resting_watch_is_on_time_and_a_failing_one_is_not(seconds_ago: float,
     assert is_on_time(watch, 300.0, NOW) is expected
 
 
+def test_a_watch_whose_interval_is_stretched_by_push_is_on_time() -> None:
+    watch = replace(RSS, last_success_at=NOW - 1200, planned_interval=1200.0)
+    assert is_on_time(watch, 0.0, NOW)
+    assert not is_on_time(replace(watch, last_success_at=NOW - 1261), 0.0, NOW)
+    assert not is_on_time(replace(watch, planned_interval=300.0), 0.0, NOW), "after a miss the interval is the old one"
+
+
 def test_one_good_watch_is_enough_and_a_source_without_watches_does_not_matter() -> None:
     dead = replace(WATCH, last_success_at=None, errors=99, health="backing_off", health_since=NOW - 3600)
     stumbled = replace(WATCH, errors=1, health="backing_off", health_since=NOW - 5)
