@@ -197,8 +197,11 @@ def _render(rt: Runtime, format: Format, query: FeedQuery, url: str) -> bytes:
 
 def _event_query(rt: Runtime, query: FeedQuery) -> EventQuery:
     sources = _words(query.source)
-    if unknown := [name for name in sources if name not in ADAPTERS]:
-        raise HttpProblem(400, f"source: {len(unknown)} unknown; known are {', '.join(ADAPTERS)}")
+    known = dict.fromkeys([*ADAPTERS, *rt.settings.sources])
+    # Events of senders (docs/push.md) name their source themselves.
+    others = [name for name in sources if name not in known]
+    if unknown := [name for name in others if not event_search.newest(EventQuery(source=name), 1)]:
+        raise HttpProblem(400, f"source: {len(unknown)} unknown; known are {', '.join(known)}")
     try:
         watch_id = watches.find_watch(rt, query.watch).id if query.watch else None
     except WatchRefused as error:

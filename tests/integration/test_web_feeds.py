@@ -150,6 +150,8 @@ async def test_filters_by_source_watch_tag_and_type(rt: Runtime, client: httpx.A
     assert len(await ids(f"type={','.join(types)}")) == len(await ids("")) == db.number("SELECT COUNT(*) FROM events")
     sql = "SELECT COUNT(*) FROM events WHERE source = 'youtube_playlist' AND event_type = ?"
     assert len(await ids(f"source=youtube_playlist&type={types[0]}")) == db.number(sql, types[0])
+    db.run("UPDATE events SET source = 'own_script' WHERE event_id = ?", mine.event_id)
+    assert await ids("source=own_script") == [mine.event_id], "a source of a plugin or of a sender"
     one = (await client.get("/feeds/events.atom?tag=ai")).content
     other = (await client.get("/feeds/events.atom?tag=aix")).content
     feed_ids = {feedparser.parse(io.BytesIO(body)).feed.id for body in (one, other)}
