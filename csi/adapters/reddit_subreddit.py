@@ -59,12 +59,8 @@ class RedditAdapter(WatchedSource):
         return samples.reddit()
 
     def discover(self, text: str) -> FoundWatch | None:
-        if (name := reference(text)) is None:
-            return None
-        members = [Member(watch.ref, self.settings.poll_interval_seconds) for watch in self.settings.subreddits]
-        more = [one for one in (Member(name.lower(), self.settings.poll_interval_seconds),) if one not in members]
-        plan = self.plan([*members, *more])
-        return FoundWatch(name.lower(), remark=f"with it, {sentence(plan, self.tools.spacing(self._reddit.pace))}")
+        name = reference(text)
+        return None if name is None else FoundWatch(name.lower())
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,10 +237,10 @@ def sentence(plan: GroupPlan, spacing: float) -> str:
     return f"{divided} ({pace}); at most {most:,} posts a day are seen; {words}"
 
 
-def configured_sentence(settings: RedditSettings, spacing: float) -> str:
-    """The same before any read: every subreddit is taken to have a usual rate."""
+def configured_plan(settings: RedditSettings, spacing: float) -> GroupPlan:
+    """The plan before any read: every subreddit is taken to have a usual rate."""
     rates = {watch.ref: read_groups.USUAL_RATE for watch in settings.subreddits}
-    return sentence(read_groups.plan(rates, settings.poll_interval_seconds, spacing, WINDOW), spacing)
+    return read_groups.plan(rates, settings.poll_interval_seconds, spacing, WINDOW)
 
 
 def reference(text: str) -> str | None:

@@ -21,6 +21,7 @@ from csi.pipeline.ingest import ingest
 from csi.pipeline.poll import poll_early
 from csi.runtime import Runtime
 from csi.scheduling import filters
+from csi.status import host_pace
 from csi.status.worker import worker_status
 from csi.store import api_units, held_removals, subscriptions, watch_admin, watches
 from csi.store.db import writing
@@ -237,10 +238,12 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
         paused = ", paused" if found.state == "paused" else ""
         remark = f"already watched: {where} (number {found.id}{paused}); nothing changed"
         return AddWatchResult("known", target, found.id, found.name, None, quote, remark)
-    watch_id = None if dry_run else watch_admin.add(new, rt.now())
+    watch_id, plan = None if dry_run else watch_admin.add(new, rt.now()), target.remark
     if watch_id is not None:
         log.info("watch added by the operator", source=new.source, watch=new.ref, id=watch_id)
-    return AddWatchResult("added", target, watch_id, new.name, new.first_poll, quote, target.remark)
+    if target.source == host_pace.REDDIT:
+        plan = f"with it, {host_pace.reddit_sentence(rt, extra=int(dry_run))}"
+    return AddWatchResult("added", target, watch_id, new.name, new.first_poll, quote, plan)
 
 
 def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, options: WatchOptions) -> WatchSettings:

@@ -11,6 +11,7 @@ from csi.api_models.delivery import DestinationBrief
 from csi.catalog import data_api
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
+from csi.status.host_pace import host_paces
 from csi.store.audit import AuditRecord
 from csi.store.mutes import Mute
 from csi.store.notification_log import Notification
@@ -145,6 +146,16 @@ class QuotaBrief(ApiModel):
     low: bool = Field(validation_alias="is_low")
 
 
+class HostPaceJson(ApiModel):
+    """A host whose requests are spaced. `learned`: it refused requests, so the spacing is wider than configured."""
+
+    host: str
+    spacing_seconds: float
+    learned: bool = Field(validation_alias="is_learned")
+    next_at: TimeOrNone
+    plan: str | None
+
+
 class StatusJson(RenamedKeys, renamed={"waiting": "backlog"}):
     """The whole installation on one page."""
 
@@ -162,6 +173,7 @@ class StatusJson(RenamedKeys, renamed={"waiting": "backlog"}):
     backlog: list[BacklogEntry] = Field(validation_alias=AliasChoices("backlog", "waiting"))
     dead_letters: int = Field(validation_alias="open_dead_letters")
     quota: QuotaBrief | None
+    host_pacing: list[HostPaceJson] = Field(validation_alias="host_paces")
 
     @classmethod
     def of_overview(cls, found: "Overview", **more: object) -> Self:
@@ -334,6 +346,7 @@ class NoQuota(ApiModel):
     """No enabled source uses API units."""
 
     enabled: Literal[False] = False
+    host_pacing: list[HostPaceJson]
 
 
 class QuotaJson(QuotaBrief):
@@ -352,14 +365,16 @@ class QuotaJson(QuotaBrief):
     warning: str | None
     urgent: str | None
     catalogue: CatalogShareJson
+    host_pacing: list[HostPaceJson]
 
 
 def quota(rt: Runtime) -> QuotaJson | NoQuota:
-    """API units of this Pacific day, with the catalogue's share."""
-    found = quota_schedule.forecast(rt, rt.now())
+    """API units of this Pacific day, with the catalogue's share, and the pace of each host that is spaced."""
+    found, paces = quota_schedule.forecast(rt, rt.now()), [HostPaceJson.of(one) for one in host_paces(rt)]
     if found is None:
-        return NoQuota()
-    return QuotaJson.of(found, forecast=quota_schedule.sentence(found), catalogue=data_api.share_of(rt))
+        return NoQuota(host_pacing=paces)
+    more = {"forecast": quota_schedule.sentence(found), "catalogue": data_api.share_of(rt), "host_pacing": paces}
+    return QuotaJson.of(found, **more)
 
 
 # ── audit ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -42,14 +42,15 @@ def config() -> None:
     """
 
 
-def reddit_notes(rt: runtime.Runtime) -> list[str]:
-    """What rate is possible for the configured subreddits, and whether posts may be missed."""
+def reddit_rate(rt: runtime.Runtime) -> tuple[str, bool] | None:
+    """What rate is possible for the configured subreddits, and whether no posts are missed. None: there are none."""
     block = rt.settings.sources.get("reddit_subreddit")
     if block is None or not block.enabled or not block.watches:
-        return []
+        return None
     assert isinstance(block, RedditSettings)
     spacing = rt.pacer.spacing(rt.adapter("reddit_subreddit").paced_as(""))
-    return [f"sources.reddit_subreddit: {reddit_subreddit.configured_sentence(block, spacing)}"]
+    plan = reddit_subreddit.configured_plan(block, spacing)
+    return f"sources.reddit_subreddit: {reddit_subreddit.sentence(plan, spacing)}", plan.is_safe
 
 
 @config.command()
@@ -64,7 +65,10 @@ def check(config_path: Path | None, as_json: bool) -> None:
     rt = runtime.Runtime(settings, net.Net())
     configured = (one for source in rt.enabled_sources() for one in schedule.configured_watches(rt, source))
     warnings = [*loaded.warnings, *schedule.keyless(rt, [(one.source, one.via) for one in configured])]
-    warnings += reddit_notes(rt)
+    notes = list[str]()
+    if (rate := reddit_rate(rt)) is not None:
+        text, is_safe = rate
+        (notes if is_safe else warnings).append(text)
     if settings.features.delivery:
         required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
         missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]
@@ -76,10 +80,12 @@ def check(config_path: Path | None, as_json: bool) -> None:
     count = sum(len(source.watches) for source in running)
     if as_json:
         counts = {"path": str(loaded.path), "sources": len(running), "watches": count}
-        echo_json({"ok": True, **counts, "warnings": warnings})
+        echo_json({"ok": True, **counts, "warnings": warnings, "notes": notes})
         return
     counted = f"{plural(len(running), 'enabled source')}, {count} watch{'' if count == 1 else 'es'}"
     click.echo(f"{loaded.path}: valid; {counted}, {plural(len(settings.route_profiles), 'route profile')}")
+    for note in notes:
+        click.echo(f"note: {note}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
 

@@ -336,9 +336,7 @@ def quota(config_path: Path | None, as_json: bool) -> None:
             return
         found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
         for pace in host_pace.host_paces(rt):
-            wider = ", wider than configured: it refused requests" if pace.is_learned else ""
-            plan = f"; {pace.plan}" if pace.plan else ""
-            click.echo(f"host      {pace.host}: one request every {pace.spacing_seconds:.0f} s{wider}{plan}")
+            click.echo(f"host      {pace.host}: {pace.sentence}")
     if found is None:
         click.echo("no enabled source uses API units")
         return

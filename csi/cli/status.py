@@ -66,6 +66,8 @@ def lines(found: Overview) -> Iterator[str]:
     yield f"dead letters   {letters:,} open{'; csi dlq list --group-by error' if letters else ''}"
     if found.quota is not None:
         yield f"quota     {plain(quota_schedule.sentence(found.quota))}"
+    for pace in found.host_paces:
+        yield f"host      {pace.host}: {pace.sentence}"
     yield ""
     yield from table(SOURCE_HEAD, [source_row(one, found.now) for one in found.sources])
     for host in found.hosts:

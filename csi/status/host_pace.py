@@ -21,24 +21,34 @@ class HostPace:
     is_learned: bool
     """The host refused requests: the spacing is wider than the configured one."""
     next_at: float | None
+    """The next slot that is free. None: no request was spaced yet."""
     plan: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        wider = ", wider than configured: it refused requests" if self.is_learned else ""
+        plan = f"; {self.plan}" if self.plan else ""
+        return f"one request every {self.spacing_seconds:.0f} s{wider}{plan}"
 
 
 def host_paces(rt: Runtime) -> list[HostPace]:
-    """Every host whose requests are spaced now."""
+    """Every host whose requests are spaced now. Reddit also before its first request."""
+    next_at: dict[str, float | None] = {row.name: row.next_at for row in host_pacing.every()}
+    reddit, plan = rt.adapter(REDDIT).paced_as("") if REDDIT in rt.enabled_sources() else None, reddit_sentence(rt)
+    if reddit is not None and plan is not None:
+        next_at.setdefault(reddit, None)
     found = []
-    for row in host_pacing.every():
-        spacing = rt.pacer.spacing(row.name)
-        if spacing <= 0:
-            continue
-        is_learned = spacing > rt.pacer.pace(row.name).spacing
-        found.append(HostPace(row.name, spacing, is_learned, row.next_at, _plan(rt, row.name)))
+    for host, free_at in sorted(next_at.items()):
+        spacing = rt.pacer.spacing(host)
+        if spacing > 0:
+            is_learned = spacing > rt.pacer.pace(host).spacing
+            found.append(HostPace(host, spacing, is_learned, free_at, plan if host == reddit else None))
     return found
 
 
 def reddit_sentence(rt: Runtime, extra: int = 0) -> str | None:
     """The plan of the watched subreddits and `extra` more: "50 subreddits in 3 groups, each every 3 min …"."""
-    if REDDIT not in rt.settings.sources:
+    if REDDIT not in rt.enabled_sources():
         return None
     adapter = rt.adapter(REDDIT)
     assert isinstance(adapter, RedditAdapter)
@@ -52,9 +62,3 @@ def reddit_sentence(rt: Runtime, extra: int = 0) -> str | None:
     if not members:
         return None
     return reddit_subreddit.sentence(adapter.plan(members), rt.pacer.spacing(adapter.paced_as("")))
-
-
-def _plan(rt: Runtime, host: str) -> str | None:
-    if REDDIT not in rt.settings.sources or rt.adapter(REDDIT).paced_as("") != host:
-        return None
-    return reddit_sentence(rt)

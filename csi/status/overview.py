@@ -9,6 +9,7 @@ from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
 from csi.status.backlog import BacklogGroup, backlog, backlog_age
 from csi.status.destinations import DestinationStatus, all_destinations, collecting
+from csi.status.host_pace import HostPace, host_paces
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.verdict import StatusVerdict, verdict
 from csi.status.watch_states import WatchCount, is_failing, last_poll_failed, watch_counts
@@ -71,6 +72,7 @@ class Overview:
     dead_letters: dict[str, int]
     """Open ones by cause."""
     quota: Forecast | None
+    host_paces: tuple[HostPace, ...]
 
     @property
     def open_dead_letters(self) -> int:
@@ -108,6 +110,7 @@ def overview(rt: Runtime) -> Overview:
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=charts.open_dead_letters(),
         quota=quota_schedule.forecast(rt, now),
+        host_paces=tuple(host_paces(rt)),
     )
 
 

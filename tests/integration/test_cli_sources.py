@@ -237,6 +237,26 @@ def test_a_buffer_as_large_as_the_limit_is_warned_of(call, home):
     assert "min_quota_buffer 1,000 leaves nothing of quota_limit 500" in call("config", "check").stderr
 
 
+def test_the_pace_of_reddit_is_shown_wherever_the_quota_plan_is(call, home):
+    config = yaml.safe_load((home / "config.yaml").read_text())
+    config["sources"]["reddit_subreddit"] = {"subreddits": [{"name": "aa"}]}
+    (home / "config.yaml").write_text(yaml.safe_dump(config))
+    assert "with it, 2 subreddits in 1 group" in call("sources", "add", "r/bb").stdout
+    assert "with it, 3 subreddits in 1 group" in call("sources", "add", "r/cc", "--dry-run").stdout
+    assert "with it, 3 subreddits in 1 group" in call("sources", "add", "r/cc").stdout, "bb was added by command"
+    (pace,) = json.loads(call("quota", "--json").stdout)["host_pacing"]
+    assert pace["plan"].startswith("3 subreddits in 1 group, each every 3 min (one request every 61 s)")
+    assert (pace["host"], pace["spacing_seconds"], pace["learned"], pace["next_at"]) == ("reddit.com", 61, False, None)
+    assert json.loads(call("status", "--json").stdout)["host_pacing"] == [pace]
+    line = f"host      reddit.com: one request every 61 s; {pace['plan']}"
+    assert line in call("quota").stdout.splitlines()
+    assert line in call("status").stdout.splitlines()
+    checked = call("config", "check")
+    assert "note: sources.reddit_subreddit: 1 subreddit in 1 group" in checked.stdout
+    assert "reddit" not in checked.stderr
+    assert call("config", "check", "--json").stdout.count("no posts are missed") == 1
+
+
 # --- text for a terminal
 
 

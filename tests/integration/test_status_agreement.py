@@ -34,6 +34,7 @@ from csi.status import (
     delivery_problems,
     destinations,
     facts,
+    host_pace,
     mutes,
     overview,
     push,
@@ -56,6 +57,7 @@ from csi.store import (
     db,
     events,
     heartbeats,
+    host_pacing,
     hosts,
     inbox,
     incidents,
@@ -209,6 +211,7 @@ class TroubledHistory(History):
             self.add_counts(now)
             self.add_jobs(now)
             self.add_upkeep(now)
+            host_pacing.learn("busy.example", draw.uniform(20, 90), 429, now, throttled=True)
         self.add_batches(now)
         self.add_destination_states(now)
         if draw.random() < 0.6:
@@ -394,6 +397,7 @@ NEVER_HAPPENS = {
     "catalogue.needed_per_day": "no channel is in the catalogue; tests/integration/test_web_catalogue.py",
     "catalogue.needed_a_day": "no channel is in the catalogue",
     "notes": "every window lies within what is stored",
+    "host_pacing[].plan": "no subreddit is watched; tests/integration/test_cli_sources.py",
 }
 """Rows that no history fills, and the reason."""
 
@@ -493,6 +497,7 @@ READS = [
     lambda rt: destinations.all_destinations(rt),
     lambda rt: list(delivery_problems.problems(facts.gather(rt))),
     lambda rt: facts.gather(rt),
+    lambda rt: host_pace.host_paces(rt),
     lambda rt: push.push_facts(rt),
     lambda rt: mutes.active_mutes(rt),
     lambda rt: overview.overview(rt),

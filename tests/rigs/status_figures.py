@@ -25,7 +25,18 @@ from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.pipeline import quota_schedule
 from csi.runtime import Runtime
-from csi.status import alert_overview, backlog, destinations, facts, overview, slo, upcoming, verdict, watch_states
+from csi.status import (
+    alert_overview,
+    backlog,
+    destinations,
+    facts,
+    host_pace,
+    overview,
+    slo,
+    upcoming,
+    verdict,
+    watch_states,
+)
 from csi.status.delivery_problems import certificate_text
 from csi.status.problems import ALERTS, PROBLEMS
 from csi.status.source_problems import is_on_time
@@ -408,7 +419,18 @@ def event_counts(path: str, thing: Callable[[Moment], slo.Success]) -> dict[str,
     return under(path, thing, **{name: attrgetter(name) for name in ("seen", "delivered", "dead", "waiting")})
 
 
+HOST_PACING: dict[str, Row] = each(
+    "host_pacing",
+    lambda at: host_pace.host_paces(at.rt),
+    host=attrgetter("host"),
+    spacing_seconds=attrgetter("spacing_seconds"),
+    learned=attrgetter("is_learned"),
+    next_at=lambda one: iso(one.next_at),
+    plan=attrgetter("plan"),
+)
+
 STATUS: dict[str, Row] = {
+    **HOST_PACING,
     "status": attrgetter("verdict.status"),
     **problem_rows(),
     "at": lambda at: iso(at.now),
@@ -636,6 +658,7 @@ QUEUE: dict[str, Row] = {
 }
 
 QUOTA: dict[str, Row] = {
+    **HOST_PACING,
     **under("", attrgetter("quota"), **{name: attrgetter(name) for name in ("day", "limit", "used", "left", "buffer")}),
     "low": lambda at: at.facts.quota_left < at.facts.quota_buffer,
     "enabled": lambda at: at.quota is not None,
@@ -653,6 +676,7 @@ QUOTA: dict[str, Row] = {
     ),
     "forecast": lambda at: quota_schedule.sentence(at.quota),
     "warning": attrgetter("quota.warning"),
+    "urgent": attrgetter("quota.urgent"),
     **under(
         "catalogue",
         attrgetter("catalog"),
@@ -877,7 +901,10 @@ OVERVIEW: dict[str, Row] = {
     "Objectives: Target": objective_cells(target),
     "Objectives: result": objective_cells(result),
     "quota: chart": lambda at: shown(f"{at.facts.quota_left:,} of {at.facts.quota_limit:,} API units left"),
-    "quota: text": quota_text,
+    "quota: text": lambda at: [
+        *quota_text(at),
+        *(plain_text(f"{one.host}: {one.sentence}.") for one in host_pace.host_paces(at.rt)),
+    ],
     "destinations: Destination": destination_cells(
         lambda at, one: one.name if one.is_configured else f"{one.name} no longer configured"
     ),

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from csi.adapters.base import Member, Position, Tools
 from csi.adapters.reddit import read_groups
 from csi.adapters.reddit.settings import RedditSettings
-from csi.adapters.reddit_subreddit import RedditAdapter, configured_sentence, reference
+from csi.adapters.reddit_subreddit import RedditAdapter, configured_plan, reference, sentence
 from csi.errors import SourceError
 from csi.scheduling import filters
 from csi.simulator.reddit.site import RedditSite
@@ -46,7 +46,7 @@ def read(adapter, *refs: str, states=None):
 
 def test_fifty_subreddits_are_three_groups_each_every_three_minutes():
     settings = RedditSettings(subreddits=[{"name": f"sub_{n:02}"} for n in range(50)])
-    text = configured_sentence(settings, 61.0)
+    text = sentence(configured_plan(settings, 61.0), 61.0)
     assert text.startswith("50 subreddits in 3 groups, each every 3 min (one request every 61 s)")
     assert "no posts are missed" in text
 

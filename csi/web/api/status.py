@@ -113,7 +113,7 @@ def show_queue(rt: Runtime) -> api_models.QueueJson:
     return api_models.QueueJson.of_upcoming(upcoming(rt))
 
 
-@OPERATIONS.add("GET", "/quota", "getQuota", "API units of this Pacific day, and how long they last")
+@OPERATIONS.add("GET", "/quota", "getQuota", "API units of this Pacific day, how long they last, and the pace of hosts")
 def show_quota(rt: Runtime) -> api_models.QuotaJson | api_models.NoQuota:
     return api_models.quota(rt)
 
