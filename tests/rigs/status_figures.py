@@ -879,6 +879,9 @@ def last_failure(at: Moment, one: destinations.DestinationStatus) -> str:
 
 OVERVIEW: dict[str, Row] = {
     "count beside /sources": beside(lambda at: sum(at.states()[state] for state in watch_states.FAILING_STATES)),
+    "count beside /destinations": beside(
+        lambda at: sum(one.breaker_is_open for one in at.destinations if one.is_configured)
+    ),
     "count beside /dead-letters": beside(attrgetter("facts.dead_letters")),
     "count beside /jobs": beside(lambda at: at.dead_jobs),
     "clock": lambda at: shown(stamp(at.now)),
