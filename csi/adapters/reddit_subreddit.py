@@ -1,9 +1,9 @@
 """New posts of subreddits, several in one request: from the feed, or from the API where OAuth credentials are set.
 
 What is new is decided by the set of known ids, never by a time: Reddit lists approved posts late and at their old time.
-A watch remembers in its `adapter_state` how often posts appear (`rate`), when it was last in a read of the newest posts
-(`read_at`), when a post of it was last listed (`seen_at`), when it was read alone (`alone_at`), and what is left to
-read of a window that overflowed (`gap`).
+A watch remembers in its `adapter_state` how often posts appear (`rate`, and `level` for its group), when it was last
+in a read of the newest posts (`read_at`), when a post of it was last listed (`seen_at`), when it was read alone
+(`alone_at`), and what is left to read of a window that overflowed (`gap`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,9 @@ ALONE_SHARE = 4
 """At most every fourth slot checks a silent subreddit alone."""
 MOST_PAGES = 10
 """Reddit lists 1,000 posts."""
-FORGET = 0.5
+WEIGHT, SURGE_WEIGHT = 0.1, 0.5
+"""What one read counts in the measured rate; more where many posts appear at once."""
+SURGE, SURGE_POSTS = 4.0, 20
 LATE = 0.1
 """So many of the listed posts may be old ones that were approved late: they say nothing of how far a page reaches."""
 OK_SECONDS = 1800.0
@@ -67,7 +69,7 @@ class RedditAdapter(WatchedSource):
     def plan(self, members: Sequence[Member]) -> GroupPlan:
         """The groups of all readable subreddits now, and how often each is read."""
         ours = [member for member in members if member.error_kind not in ALONE]
-        rates = {member.ref: _rate(member.state) for member in ours}
+        rates = {member.ref: _planned_rate(member.state) for member in ours}
         interval = min((member.interval for member in ours), default=self.settings.poll_interval_seconds)
         return read_groups.plan(rates, interval, self.tools.spacing(self._reddit.pace), WINDOW)
 
@@ -128,7 +130,8 @@ class RedditAdapter(WatchedSource):
         mine = _of(page, position.ref)
         state = {key: value for key, value in position.state.items() if key != "gap"}
         before = state.get("read_at")
-        state |= {"read_at": started, "rate": _measured(state, page, len(mine), started)}
+        rate = _measured(state, page, len(mine), started)
+        state |= {"read_at": started, "rate": rate, "level": read_groups.level(rate, _level(state))}
         if mine:
             state["seen_at"] = started
         if size == 1:
@@ -268,6 +271,11 @@ def _rate(state: Mapping[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else read_groups.USUAL_RATE
 
 
+def _planned_rate(state: Mapping[str, Any]) -> float:
+    level = _level(state)
+    return _rate(state) if level is None else 2.0**level
+
+
 def _of(page: Listing, ref: str) -> list[Post]:
     return [post for post in page.posts if post.subreddit.lower() == ref]
 
@@ -283,11 +291,18 @@ def _reaches(page: Listing, since: float) -> bool:
 
 
 def _measured(state: Mapping[str, Any], page: Listing, mine: int, now: float) -> float:
-    """Posts a second, over the time that this page lists; half of it is what was measured before."""
-    if not page.posts:
-        return _rate(state) * FORGET if "rate" in state else 1 / DAY
-    rate = mine / max(now - _reach(page), 60.0)
-    return rate * FORGET + _rate(state) * (1 - FORGET) if "rate" in state else rate
+    """Posts a second, over the time that this page lists; most of it is what was measured before."""
+    seen = mine / max(now - _reach(page), 60.0) if page.posts else 0.0
+    if "rate" not in state:
+        return seen or 1 / DAY
+    before = _rate(state)
+    weight = SURGE_WEIGHT if mine >= SURGE_POSTS and seen > SURGE * before else WEIGHT
+    return seen * weight + before * (1 - weight)
+
+
+def _level(state: Mapping[str, Any]) -> int | None:
+    value = state.get("level")
+    return value if isinstance(value, int) else None
 
 
 def _filled(position: Position, page: Listing, now: float) -> ReadResult:

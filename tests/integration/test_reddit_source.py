@@ -1,47 +1,13 @@
 """The source `reddit_subreddit` through the whole pipeline, against a simulated Reddit with the real limits."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 
 from csi.admin import watches as watch_actions
-from csi.simulator.reddit.site import RedditSite
 from csi.status import host_pace
-from csi.store import api_refusals, db
-from csi.store.models import Event, Watch
-from tests.fakes.reddit_net import RedditNet
-from tests.rigs.in_process import InProcessPipeline
-
-HOUR = 3600.0
-
-
-@contextmanager
-def reddit(tmp_path, clock, names, **block) -> Iterator[tuple[InProcessPipeline, RedditSite]]:
-    site = RedditSite(now=clock)
-    site.add(*names)
-    with db.connection():
-        sources = {"reddit_subreddit": {"subreddits": [{"name": name} for name in names], **block}}
-        secrets = {"RID": "app-id", "RSECRET": "app-secret-canary"}
-        line = InProcessPipeline(
-            tmp_path, clock, "http://127.0.0.1:9/", secrets=secrets, sources=sources, features={"delivery": False}
-        )
-        line.rt.net = RedditNet(site)
-        line.rt.net.pacer = line.rt.pacer
-        line.rt.adapters.clear()
-        yield line, site
-
-
-def keys() -> set[str]:
-    return {row.dedupe_key for row in Event.select(Event.dedupe_key)}
-
-
-def expected(site: RedditSite, since: float) -> set[str]:
-    return {f"reddit:post:{post.id}" for posts in site.posts.values() for post in posts if post.created >= since}
-
-
-def answered(site: RedditSite) -> list[float]:
-    return [at for at, path, _ in site.asked if path.endswith(".rss")]
+from csi.store import api_refusals
+from csi.store.models import Watch
+from tests.rigs.simulated_reddit import HOUR, answered, busy_time, expected, keys, reddit
 
 
 def test_subreddits_are_read_together_and_every_post_becomes_one_event(tmp_path, clock):
@@ -146,3 +112,13 @@ def test_a_subreddit_is_added_by_name_and_the_possible_rate_is_told(tmp_path, cl
         added = watch_actions.add(line.rt, "https://www.reddit.com/r/Python/", {})
         assert (added.result, added.target.source, added.target.ref) == ("added", "reddit_subreddit", "python")
         assert "2 subreddits in 1 group, each every 3 min" in (added.remark or "")
+
+
+def test_two_busy_hours_with_ten_subreddits_lose_nothing_and_keep_the_limit(tmp_path, clock):
+    names = [f"sub_{number:02}" for number in range(10)]
+    with reddit(tmp_path, clock, names) as (line, site):
+        found = busy_time(line, site, names, hours=2)
+        assert (found.lost, found.extra, found.refused) == (0, 0, 0)
+        assert found.posts > 1000
+        assert found.passing <= found.posts / 100
+        assert found.shortest_gap >= 60

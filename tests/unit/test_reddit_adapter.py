@@ -61,6 +61,14 @@ def test_busy_members_are_kept_apart_and_an_overflow_is_told():
     assert read_groups.plan({}, 180, 61, 100).groups == ()
 
 
+def test_free_slots_make_windows_that_reach_posts_approved_late():
+    rates = {f"s{n:02}": 12 / 60 / 50 for n in range(50)}  # 100 posts of all of them are listed for 8 minutes
+    plan = read_groups.plan(rates, 180, 61, 100)
+    assert len(plan.groups) == 3
+    assert plan.seconds / plan.filled > 20 * 60
+    assert len(read_groups.plan({f"s{n}": 0.0001 for n in range(12)}, 180, 61, 100).groups) == 1
+
+
 @pytest.mark.parametrize("more", [{}, OAUTH])
 def test_a_post_gives_the_same_key_and_id_from_feed_and_api(more):
     adapter, site, _, _ = made("python", "rust", **more)

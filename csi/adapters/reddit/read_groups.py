@@ -10,9 +10,16 @@ from dataclasses import dataclass
 
 USUAL_RATE = 500 / 86_400
 """Items a second of a member that was not measured yet."""
+LEAST_RATE = 2.0**-10
+"""84 items a day: quieter members count as this one, since few items say little of a rate."""
 LARGEST_GROUP = 50
-COMFORTABLE, SAFE = 0.25, 0.5
-"""Shares of the window that the expected items of a group fill: wanted where slots are free, and required."""
+JITTER = 1.04
+"""Two requests are up to this much further apart than the spacing."""
+SAFE = 0.5
+"""Share of the window that the expected items of a group may fill between two reads."""
+REACH = 1800.0
+"""Wanted where slots are free: a window reaches back this far. Posts that a moderator approves appear at their old
+time; where that is older than the window, no read of the group lists them."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +40,9 @@ class GroupPlan:
 
 
 def plan(rates: Mapping[str, float], interval: float, spacing: float, window: int) -> GroupPlan:
-    """The fewest groups that fit: first those that the interval has slots for, then as many as are needed. Where no
-    number of groups fits, the one that overflows least."""
-    # Rates are rounded to powers of two: a group should not change with every read.
-    steady = {member: 2.0 ** round(math.log2(max(rate, 1e-7))) for member, rate in rates.items()}
+    """The fewest groups whose windows reach far back, as many as the interval has slots for, or as many as are needed.
+    Where no number of groups fits, the one that overflows least."""
+    steady = {member: 2.0 ** level(rate) for member, rate in rates.items()}
     order = sorted(steady, key=lambda member: (-steady[member], member))
     if not order:
         return GroupPlan((), interval, 0.0)
@@ -44,10 +50,19 @@ def plan(rates: Mapping[str, float], interval: float, spacing: float, window: in
     slots = round(interval / spacing) if spacing > 0 else len(order)
     plans = [_packed(order, steady, count, interval, spacing, window) for count in range(fewest, len(order) + 1)]
     free = [one for one in plans if len(one.groups) <= max(slots, fewest)]
-    for candidates, share in ((free, COMFORTABLE), (plans, SAFE)):
-        if found := next((one for one in candidates if one.filled <= share), None):
-            return found
+    deep = next((one for one in free if one.filled * REACH <= one.seconds), min(free, key=lambda one: one.filled))
+    if deep.is_safe:
+        return deep
+    if found := next((one for one in plans if one.is_safe), None):
+        return found
     return min(plans, key=lambda one: one.filled)
+
+
+def level(rate: float, before: int | None = None) -> int:
+    """The rate as a power of two. It stays what it was `before` while the rate is within a factor of two of that: a
+    member that changes its group between two reads costs the slot that was reserved for the other group."""
+    exact = math.log2(max(rate, LEAST_RATE))
+    return before if before is not None and abs(exact - before) <= 1.0 else round(exact)
 
 
 def _packed(
@@ -60,5 +75,5 @@ def _packed(
         place = min((n for n in range(count) if len(groups[n]) < LARGEST_GROUP), key=lambda n: (loads[n], n))
         groups[place].append(member)
         loads[place] += rates[member]
-    seconds = max(interval, count * spacing)
+    seconds = max(interval, count * spacing * JITTER)
     return GroupPlan(tuple(tuple(sorted(group)) for group in groups), seconds, max(loads) * seconds / window)

@@ -8,7 +8,7 @@ import html
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
@@ -115,7 +115,7 @@ class RedditSite:
             private = len(names) == 1 and names[0] in self.private
             return SimulatedAnswer(403 if private else 404, PAGE, (("content-type", "text/html"),))
         limit = min(int(query.get("limit", 25)), 100)
-        found, following = self._page(readable, limit, query.get("after"))
+        found, following = self.page(readable, limit, query.get("after"))
         return _atom(found) if is_feed else _listing(found, following)
 
     def _refused(self) -> SimulatedAnswer | None:
@@ -129,7 +129,10 @@ class RedditSite:
         reset = str(max(round(MINUTE - (now - recent[0])), 1))
         return SimulatedAnswer(429, PAGE, (("content-type", "text/html"), ("x-ratelimit-reset", reset)))
 
-    def _page(self, names: list[str], limit: int, after: str | None) -> tuple[list[SimulatedPost], str | None]:
+    def page(
+        self, names: Sequence[str], limit: int, after: str | None = None
+    ) -> tuple[list[SimulatedPost], str | None]:
+        """The newest posts of these subreddits, or those after this one, and what the next page begins after."""
         now = self.now()
         # Only the newest posts can be on the pages: the whole list grows for a simulated day.
         pool = [post for name in names for post in self.posts[name][-2 * DEPTH :] if post.listed_at <= now]
