@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .bench-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults soak sbom lint format run bench bench-check bench-peer lock clean
+.PHONY: help setup demo test faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ faults: setup  ## run every case of the fault catalogue, one line of numbers eac
 
 soak: setup  ## run for a long time with random faults on both sides: make soak SECONDS=600 SEED=7
 	$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+
+fuzz: setup  ## feed mutated input from outside to the parsers: make fuzz SECONDS=600 SEED=7
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 sbom: setup  ## write sbom.json (CycloneDX) from requirements.lock
 	$(BIN)/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json
