@@ -15,7 +15,7 @@ import yaml
 
 from csi import api_models, net, runtime
 from csi.adapters import reddit_subreddit, registry
-from csi.adapters.reddit.settings import RedditSettings
+from csi.adapters.reddit import settings as reddit_settings
 from csi.admin import watches
 from csi.cli.command import config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
@@ -47,7 +47,7 @@ def reddit_rate(rt: runtime.Runtime) -> tuple[str, bool] | None:
     block = rt.settings.sources.get("reddit_subreddit")
     if block is None or not block.enabled or not block.watches:
         return None
-    assert isinstance(block, RedditSettings)
+    assert isinstance(block, reddit_settings.RedditSettings)
     spacing = rt.pacer.spacing(rt.adapter("reddit_subreddit").paced_as(""))
     plan = reddit_subreddit.configured_plan(block, spacing)
     return f"sources.reddit_subreddit: {reddit_subreddit.sentence(plan, spacing)}", plan.is_safe

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import clock, logs, net
+from csi import mutes as mute_rules
 from csi.cli.command import DurationType, json_option, user_name
 from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.errors import SOME_FAILED, CsiError, StoreError
-from csi.mutes import CannotMute, check_mute
 from csi.processing import config, problems, receiver_database, runtime, status
 from csi.processing.pipeline import budget, dead_job_actions, provider_access, runs
 from csi.processing.states import STATUSES
@@ -335,8 +335,8 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
     """
     with processing_session(config_path) as rt:
         try:
-            check_mute(duration, problem, problems.ALERTS)
-        except CannotMute as error:
+            mute_rules.check_mute(duration, problem, problems.ALERTS)
+        except mute_rules.CannotMute as error:
             raise click.UsageError(str(error)) from error
         now = rt.now()
         with db.writing():

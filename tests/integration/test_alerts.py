@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import ALERTS, KINDS, PROBLEMS, to_notify
+from csi.status.push import PushFacts, WatchSubscription
 from csi.status.storage import StorageStatus
 from csi.status.verdict import judge, verdict
 from csi.status.worker import WorkerStatus
@@ -28,10 +29,13 @@ from csi.store.database_faults import READ_ONLY
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
 from csi.store.held_removals import HeldRemoval, LostWatch
+from csi.store.inbound_endpoints import Endpoint
+from csi.store.inbound_messages import FailedMessages
 from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.notification_log import FailingTarget
 from csi.store.queries.charts import RecentDeadLetters
+from csi.store.subscriptions import Subscription
 from csi.store.watches import WatchTimes
 from csi.worker import alerting
 from csi.worker.maintenance import write_heartbeat
@@ -76,6 +80,16 @@ def accepting(**changes):
     return (DestinationState("default", "accepting", DestinationRow("default", answered_at=NOW - 9, **changes)),)
 
 
+def sender(**changes):
+    times = {"created_at": NOW - 999, "refused_since": NOW - 9}
+    return Endpoint(**dict.fromkeys(field.name for field in fields(Endpoint)) | {"name": "shop"} | times | changes)
+
+
+def subscription(failing_since):
+    state = {"kind": "websub", "failures": 4, "failing_since": failing_since, "last_error": "the hub answered 503"}
+    return Subscription(**dict.fromkeys(field.name for field in fields(Subscription)) | state)
+
+
 CASES = {
     "worker_silent": facts(31),
     "threads_hung": facts(stall=HANGS),
@@ -110,6 +124,11 @@ CASES = {
     ),
     "backup_failed": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 9, None, FAILED_BACKUP, NOW - 60)),
     "backup_old": facts(backup_max_age=93_600.0, backups=BackupRecord(NOW - 1e6, GOOD_BACKUP)),
+    "push_ended": facts(
+        incidents=(Incident(3, "push_ended", "composio", "expired", None, "no push", "connect it again", NOW, None),)
+    ),
+    "inbound_refused": facts(push=PushFacts(senders=(sender(refused=5, last_refusal="bad_signature"),))),
+    "inbound_failed": facts(push=PushFacts(failed=(FailedMessages("shop", 2, NOW - 9, "no such watch"),))),
     "notification_failed": facts(notifications=NotificationFacts(failing=(FailingTarget("json", NOW - 60, 2),))),
     "storage": facts(storage=StorageStatus(fault=READ_ONLY)),
 }
@@ -117,6 +136,7 @@ OTHERS = {
     "no_notification_target": facts(notifications=NotificationFacts(has_heartbeat_url=False)),
     "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
+    "push_failing": facts(push=PushFacts((WatchSubscription(subscription(NOW - 3601), "feed", "One"),))),
     "watch_quiet": facts(watches=(one_watch(first_read_at=NOW - 900_000, usual_gap=3600.0),)),
 }
 

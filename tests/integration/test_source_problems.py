@@ -41,6 +41,11 @@ def ready(yt):
     return readiness(facts.gather(yt.rt))
 
 
+def name_of(ref):
+    """The title that the source gave, if it is known: watches without a configured name are called by it."""
+    return db.value("SELECT coalesce(name, ref) FROM watches WHERE ref = ?", ref)
+
+
 def titles():
     return [json.loads(row.subject_json)["title"] for row in Event.select()]
 
@@ -63,7 +68,7 @@ def test_items_that_left_the_feed_are_a_problem_at_once_until_it_is_acknowledged
         yt.go(400)
         assert len(titles()) == 15
         problem = problems(yt)["items_missed"]
-        assert yt.channels[0] in problem.what
+        assert name_of(yt.channels[0]) in problem.what
         assert "from 2026-02-22T12:0" in problem.what
         assert "no key" in problem.cause
         assert {"YOUTUBE_API_KEY", "via: both", f"csi problems ack {problem.incident}"} <= set(problem.commands)
@@ -168,8 +173,8 @@ def test_a_channel_that_stops_publishing_is_quiet_after_a_day(tmp_path, clock, f
         yt.go(2 * HOUR)
         notice = problems(yt)["watch_quiet"]
         assert (notice.severity, notice.fails) == ("notice", ())
-        assert yt.channels[0] in notice.what
-        assert yt.channels[1] not in notice.what
+        assert name_of(yt.channels[0]) in notice.what
+        assert name_of(yt.channels[1]) not in notice.what
         assert "usually every 60 minutes" in notice.what
         asked = [host for _, host, _ in yt.net.asked].count(API_HOST)
         assert (asked > 0) is key
@@ -187,7 +192,7 @@ def test_a_stale_feed_is_found_through_the_api_and_its_items_arrive(tmp_path, cl
         yt.site.set_faults("feed:stale")
         publish_hourly(yt, yt.channels[0], 27)
         stale = problems(yt)["feed_stale"]
-        assert yt.channels[0] in stale.what
+        assert name_of(yt.channels[0]) in stale.what
         assert "via: api" in stale.commands
         assert len(titles()) >= 12 + 24
         publish_hourly(yt, yt.channels[0], 4)
@@ -216,7 +221,7 @@ def test_a_channel_that_is_gone_is_a_notice_and_those_of_a_day_are_one_message(t
         yt.go(2 * HOUR)
         gone = problems(yt)["watch_gone"]
         assert (gone.severity, gone.subject) == ("notice", "youtube_channel_rss 2026-02-22")
-        assert yt.channels[3] in gone.what
+        assert name_of(yt.channels[3]) in gone.what
         assert "API confirms 1 of 1" in gone.cause
         assert notified(yt) == ["watch_gone"]
         yt.world.delete_channel(yt.channels[4])
@@ -309,7 +314,7 @@ def test_a_private_list_is_a_problem_at_once_and_the_others_are_read(tmp_path, c
         yt.site.set_faults(f"playlistItems/{yt.playlists[1]}:playlistItemsNotAccessible")
         yt.go(330)
         denied = problems(yt)["watch_denied"]
-        assert yt.playlists[1] in denied.what
+        assert name_of(yt.playlists[1]) in denied.what
         assert "private" in denied.cause
         assert notified(yt) == ["watch_denied"]
         assert ready(yt).is_good

@@ -23,7 +23,8 @@ class NotificationError(CsiError):
 def notify(rt: Processing) -> int:
     """Send all waiting notices once the first one is due. Returns how many were sent.
 
-    A crash between sending and commit sends them again: a duplicate is better than a lost notification.
+    A crash between sending and the record of a target's acceptance sends them again: a duplicate is better than a lost
+    notification.
     """
     with writing():
         token, claimed = notices.claim(rt.now())
