@@ -214,6 +214,10 @@ class Runtime:
         web.pacer = self.pacer
         return web
 
+    def net_to(self, destination: Destination) -> Net:
+        """The HTTP client for requests to this destination."""
+        return self.web if destination.is_guarded else self.net
+
     @cached_property
     def pacer(self) -> HostPacer:
         """The pace of requests to hosts, shared by everything that reads sources."""
@@ -243,7 +247,7 @@ class Runtime:
     def use_managed_destinations(self) -> None:
         """Add the destinations of the database to those of the configuration, when a row has changed. Called at start,
         before a reload takes effect, by every pass of the maintenance loop and by every request of the sidecar."""
-        versions = managed_destinations.versions()
+        versions = managed_destinations.versions(self.now())
         if versions == self.managed_versions:
             return
         found = destinations(self.settings)
@@ -252,9 +256,10 @@ class Runtime:
         except ConfigError as error:
             kept = {}
             log.error("destination cannot be used", error=str(error))
-        for row in managed_destinations.every():
+        for row in managed_destinations.every(self.now()):
+            is_wanted = row.owner is None or self.settings.features.mcp_events
             try:
-                if row.name not in found:
+                if row.name not in found and is_wanted:
                     found[row.name] = self._managed(row, kept.get(row.name, {}))
             except ValueError as error:  # ValidationError is one
                 log.error("destination cannot be used", destination=row.name, error=str(error).splitlines()[0])
@@ -265,13 +270,15 @@ class Runtime:
         given = DestinationSettings.model_validate_json(row.settings_json)
         named = {name: SecretStr(text) for name in variable_names(given) if (text := read_secret(name, os.environ))}
         named |= kept
-        for value in named.values():
-            logs.register_secret(value.get_secret_value())
+        for variable, value in named.items():
+            # An address that an agent chose is not masked in every text: it could be that of a whole website.
+            if row.owner is None or variable != given.endpoint_env:
+                logs.register_secret(value.get_secret_value())
         if missing := [name for name in variable_names(given) if name not in named]:
             # Without an address nothing is sent, and its events wait behind an open circuit breaker.
             log.error("destination cannot be used", destination=row.name, error=f"the secret {missing[0]} is missing")
             given = given.model_copy(update={"endpoint": None, "endpoint_env": None})
-        made = build(row.name, given, self.settings, named)
+        made = replace(build(row.name, given, self.settings, named), is_guarded=row.owner is not None)
         old = named.get(f"{given.secret_env}{destination_secrets.PREVIOUS}")
         if old is None or row.previous_until is None:
             return made

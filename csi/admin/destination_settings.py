@@ -55,7 +55,7 @@ def find(rt: Runtime, name: str, env: Mapping[str, str]) -> ManagedDestination:
         raise DestinationRefused(f"{name} is from the configuration: change {place} in {file}, then reload the worker")
     found = managed_destinations.find(name)
     if found is None:
-        known = ", ".join(one.name for one in managed_destinations.every()) or "none"
+        known = ", ".join(one.name for one in managed_destinations.every(rt.now())) or "none"
         raise UnknownDestination(f"there is no destination {name[:64]!r} that was added by command; known: {known}")
     return found
 
@@ -84,15 +84,22 @@ def add(
     return settings, made
 
 
+def refuse_subscription(row: ManagedDestination) -> None:
+    """DestinationRefused for what only the agent can change."""
+    if row.owner is not None:
+        raise DestinationRefused(f"{row.name} is the subscription of an agent: pause, resume or remove it")
+
+
 def change(
     rt: Runtime, row: ManagedDestination, given: Mapping[str, Any], env: Mapping[str, str] | None
 ) -> tuple[DestinationSettings, str | None]:
     """Set these keys of the model; None takes the default again. Returns the settings, and the secret that was made
     because the destination is signed from now on."""
+    refuse_subscription(row)
     wanted = {key: value for key, value in (json.loads(row.settings_json) | given).items() if value is not None}
     values: dict[str, str | None] = {}
     with _unchanged(rt, row):
-        kept = _kept(rt, row.name)
+        kept = kept_secrets(rt, row.name)
         if not _is_signed(wanted) and wanted.get("secret_env") in kept:
             values = dict.fromkeys((own := wanted.pop("secret_env"), f"{own}{PREVIOUS}"))
         made = _give_own_secret(row.name, wanted, values, None)
@@ -150,7 +157,7 @@ def remove(rt: Runtime, row: ManagedDestination) -> int:
             if managed_destinations.in_flight(row.name):
                 raise DestinationRefused(f"a request to {row.name} is under way; try again in a minute")
             lost = managed_destinations.remove(row.name, rt.now())
-        if kept := _kept(rt, row.name):
+        if kept := kept_secrets(rt, row.name):
             destination_secrets.change(rt.settings.csi.state_dir, row.name, dict.fromkeys(kept))
     log.info("destination removed", destination=row.name, events=lost)
     return lost
@@ -158,6 +165,7 @@ def remove(rt: Runtime, row: ManagedDestination) -> int:
 
 def rotate(rt: Runtime, row: ManagedDestination, overlap: float = OVERLAP_SECONDS) -> str:
     """Make a new secret, and use the previous one beside it during the overlap. Returns the new one, shown once."""
+    refuse_subscription(row)
     if not 0 <= overlap <= LONGEST_OVERLAP:
         raise SettingsInvalid("the overlap is at most 30 days")
     settings = DestinationSettings.model_validate_json(row.settings_json)
@@ -165,7 +173,7 @@ def rotate(rt: Runtime, row: ManagedDestination, overlap: float = OVERLAP_SECOND
     if variable is None:
         raise DestinationRefused(f"{row.name} has no secret: its signature is {settings.signature}")
     with _unchanged(rt, row):
-        kept = _kept(rt, row.name)
+        kept = kept_secrets(rt, row.name)
         if variable not in kept and variable != variable_of(row.name, "SECRET"):
             raise DestinationRefused(
                 f"the secret of {row.name} is the environment's: set {variable} there, and restart"
@@ -242,6 +250,7 @@ def _from_environment(variable: str, env: Mapping[str, str]) -> str | None:
         raise SettingsInvalid(f"the value of {variable} {error}") from error
 
 
-def _kept(rt: Runtime, name: str) -> dict[str, str]:
+def kept_secrets(rt: Runtime, name: str) -> dict[str, str]:
+    """Those of the private file, by variable."""
     block = destination_secrets.read(rt.settings.csi.state_dir).get(name, {})
     return {key: value.get_secret_value() for key, value in block.items()}

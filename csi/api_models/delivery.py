@@ -109,7 +109,8 @@ class DestinationSummaryJson(ApiModel):
     """One destination with its requests of a day."""
 
     destination: str = Field(validation_alias="name")
-    origin: Literal["config", "command"]
+    origin: Literal["config", "command", "agent"]
+    expires_at: TimeOrNone = None
     state: StateWord = Field(validation_alias=AliasPath("status", "state"))
     reason: RedactedOrNone = Field(validation_alias=AliasPath("status", "cause"))
     url: Redacted

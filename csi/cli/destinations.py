@@ -24,6 +24,7 @@ from csi.store import managed_destinations
 if TYPE_CHECKING:
     from csi.api_models import DestinationDetail
 
+ORIGINS = {"config": "the configuration", "command": "a command", "agent": "a subscription of an agent"}
 _NAME = click.argument("name", metavar="NAME")
 _PAIRS = click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 
@@ -73,7 +74,9 @@ def _share(success: float | None) -> str:
 
 
 def _lines(found: DestinationDetail) -> Iterator[str]:
-    yield f"{plain(found.destination)}  (from {'the configuration' if found.origin == 'config' else 'a command'})"
+    yield f"{plain(found.destination)}  (from {ORIGINS[found.origin]})"
+    if found.expires_at:
+        yield f"  expires   {found.expires_at}, unless the agent refreshes it"
     yield f"  state     {found.state}" + (f": {plain(found.reason)}" if found.reason else "")
     yield f"  url       {plain(found.url)}"
     for key, value in found.settings.items():

@@ -9,7 +9,7 @@ import click
 from csi.cli.command import config_option, installed, user_name
 from csi.errors import CsiError
 from csi.web import shared_state
-from csi.web.mcp import calls, endpoint
+from csi.web.mcp import audit_records, calls, endpoint, event_requests
 
 READ_ONLY = "this server is read-only; start it with csi mcp --allow-write for changes"
 
@@ -30,5 +30,7 @@ def mcp(config_path: Path | None, allow_write: bool) -> None:
     except CsiError as error:
         raise CsiError(endpoint.NOT_INSTALLED) from error
     with installed(config_path) as rt:
-        caller = calls.Caller("admin" if allow_write else "reader", user_name(), allow_write, READ_ONLY)
-        anyio.run(sdk.serve_stdio, calls.ToolCalls(shared_state.Sidecar(lambda: rt)), caller)
+        caller = audit_records.Caller("admin" if allow_write else "reader", user_name(), allow_write, READ_ONLY)
+        sidecar = shared_state.Sidecar(lambda: rt)
+        events = event_requests.EventRequests(sidecar) if rt.settings.features.mcp_events else None
+        anyio.run(sdk.serve_stdio, calls.ToolCalls(sidecar), events, caller)

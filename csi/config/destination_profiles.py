@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from csi.config.settings import DestinationSettings
 
 Answers = Literal["contract", "status"]
-BodyForm = Literal["batch", "event", "cloudevents", "cloudevents_batch"]
+BodyForm = Literal["batch", "event", "cloudevents", "cloudevents_batch", "mcp_event"]
 SignatureScheme = Literal["csi", "standard_webhooks", "github", "none"]
 SecretForm = Literal["raw", "whsec"]
 Preset = Literal["n8n", "zapier", "slack", "discord", "hookdeck", "cloudevents"]
 
-SINGLE: tuple[BodyForm, ...] = ("event", "cloudevents")
+SINGLE: tuple[BodyForm, ...] = ("event", "cloudevents", "mcp_event")
 """Forms of a body with one event per request."""
 
 GROUP_SECONDS = 300.0
 """How long a destination of type notify collects events into one message (PRD §3.3)."""
+
+MCP_EVENT_BYTES = 262_144
+"""Largest body of one event of MCP Events."""
 
 WHSEC_BYTES = (24, 64)
 """Length of a key of Standard Webhooks."""
@@ -91,7 +94,7 @@ def profile_fault(given: "DestinationSettings") -> str | None:
         return f"group_seconds collects events, but body: {given.body} sends one per request; set body: batch"
     if given.group_seconds is not None and given.priority_behavior is not None:
         return "group_seconds and priority_behavior both say when events are sent; keep one"
-    if given.template and given.body in ("cloudevents", "cloudevents_batch"):
+    if given.template and given.body in ("cloudevents", "cloudevents_batch", "mcp_event"):
         return f"a template makes the body, and body: {given.body} does, too; set body: event or body: batch"
     return None
 

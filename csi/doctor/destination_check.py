@@ -179,7 +179,9 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
     with writing():
         attempt_id = attempts.start(None, destination.name, request_id, 1, form, now)
     body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
-    answer = http.send(rt.net, destination.receiver, body, message_id=batch_id, request_id=request_id, now=now)
+    answer = http.send(
+        rt.net_to(destination), destination.receiver, body, message_id=batch_id, request_id=request_id, now=now
+    )
     ended = rt.now()
     exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, _clock_ahead(answer, now, ended))
     outcome = "test_ok" if exchange.is_let_in else "test_failed"

@@ -34,7 +34,7 @@ def send_sample(rt: Runtime, name: str) -> SampleTest:
     with writing():
         attempt_id = attempts.start(None, name, request_id, 1, form, now)
     answer = http.send_events(
-        rt.net,
+        rt.net_to(destination),
         destination.receiver,
         [SAMPLE_EVENT | {"emitted_at": clock.iso(now)}],
         instance_id=rt.settings.csi.instance_id,

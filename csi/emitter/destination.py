@@ -76,6 +76,8 @@ class Destination:
     quiet_hours: tuple[MaintenanceWindow, ...] = ()
     timezone: str = "UTC"
     has_secret_address: bool = False
+    is_guarded: bool = False
+    """An agent chose its address: private addresses are not reached."""
 
     @property
     def profile(self) -> Profile:

@@ -114,6 +114,11 @@ _KINDS = {
     "notify": FailureCause(
         "the message was not accepted", "check the apprise URL in the variable that endpoint_env names", AWAY
     ),
+    "body_size": FailureCause(
+        "the event is too large for one request",
+        "read it with `csi events show`; other events are not affected",
+        REFUSES,
+    ),
     "redirect": FailureCause("it redirects to another address", _CORRECT_ADDRESS, ADDRESS, is_proven=True),
 }
 _REMEDIES = {

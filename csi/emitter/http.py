@@ -7,6 +7,7 @@ from typing import Any
 
 from csi import exclusive_section, notifications
 from csi.body_template import RendererFailed, TemplateFailed
+from csi.config.destination_profiles import MCP_EVENT_BYTES
 from csi.emitter.profile import CONTRACT, Message, Profile, compose, envelope, proof_headers
 from csi.emitter.verdict import MessageSent
 from csi.errors import ConfigError, NetError
@@ -63,6 +64,9 @@ def send_events(
         return NetError(f"template: {error}", kind="renderer", sent=False, cause=str(error))
     if receiver.profile.kind == "notify":
         return _notify(receiver, message)
+    if receiver.profile.body == "mcp_event" and len(message.body) > MCP_EVENT_BYTES:
+        cause = f"this event has {len(message.body):,} bytes, and MCP Events allows {MCP_EVENT_BYTES:,} in one request"
+        return NetError(cause, kind="body_size", sent=False, cause=cause)
     return send(net, receiver, message.body, message_id=message.message_id, request_id=request_id, now=now)
 
 

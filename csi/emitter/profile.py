@@ -15,6 +15,9 @@ from csi.ingester.signature import Form, canonical
 JSON = "application/json"
 CLOUDEVENTS, CLOUDEVENTS_BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
 
+MCP_EVENT_NAME = "signal.created"
+"""What the MCP server calls every event (MCP Events); the event's own type is in its data."""
+
 _NOT_PLAIN = "!#$&'()*+,/:;=?@[]~|{}<>^`\"\\ "
 """Printable characters that an event id keeps in a header; `%` and what HTTP cannot carry are percent-encoded."""
 
@@ -88,6 +91,8 @@ def compose(profile: Profile, events: list[dict[str, Any]], *, instance_id: str,
             content = cloud_event(events[0], instance_id)
         case "cloudevents_batch":
             content = [cloud_event(event, instance_id) for event in events]
+        case "mcp_event":
+            content = mcp_event(events[0])
     return Message(canonical(content, form), message_id)
 
 
@@ -102,6 +107,17 @@ def cloud_event(event: dict[str, Any], instance_id: str) -> dict[str, Any]:
         "time": event["occurred_at"],
         "datacontenttype": JSON,
         "data": event,
+    }
+
+
+def mcp_event(event: dict[str, Any]) -> dict[str, Any]:
+    """An occurrence of MCP Events (draft). It has no cursor: nothing is replayed to a new subscription."""
+    return {
+        "eventId": event["event_id"],
+        "name": MCP_EVENT_NAME,
+        "timestamp": event["occurred_at"],
+        "data": event,
+        "cursor": None,
     }
 
 

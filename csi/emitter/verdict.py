@@ -115,7 +115,7 @@ def judge(
 
 def _judge_failure(error: NetError) -> Verdict:
     reason = f"{error.kind}: {error.cause}" if error.cause else error.kind
-    if error.kind == "template":  # nothing was sent: this event does not fit the template, others may
+    if error.kind in ("template", "body_size"):  # nothing was sent: this event does not fit, others may
         return Refused(_own_words(reason, 400))
     return EndpointFault(reason) if error.kind in _ENDPOINT_FAILURES else Transient(reason)
 

@@ -182,7 +182,7 @@ def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
 def _send(rt: Runtime, claimed: ClaimedBatch, timeout: float | None = None) -> AttemptResult:
     now, receiver, batch_id = rt.now(), claimed.destination.receiver, claimed.batch.batch_id
     answer = http.send_events(
-        rt.net,
+        rt.net_to(claimed.destination),
         replace(receiver, timeout=timeout or receiver.timeout),
         [events.as_contract(row, clock.iso(now)) for row in claimed.rows],
         instance_id=rt.settings.csi.instance_id,
@@ -261,8 +261,9 @@ def _start_empty(rt: Runtime, row: DestinationRow) -> EmptyRequest:
 def _send_empty(rt: Runtime, name: str, request: EmptyRequest) -> AttemptResult:
     now, batch_id = request.sent_at, batches.new_batch_id(request.sent_at)
     body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []), request.form)
-    receiver = rt.destinations[name].receiver
-    answer = http.send(rt.net, receiver, body, message_id=batch_id, request_id=request.request_id, now=now)
+    destination = rt.destinations[name]
+    receiver, net = destination.receiver, rt.net_to(destination)
+    answer = http.send(net, receiver, body, message_id=batch_id, request_id=request.request_id, now=now)
     return AttemptResult(request.attempt_id, request.form, now, answer, judge(answer, 0, rt.now()))
 
 

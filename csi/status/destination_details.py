@@ -13,7 +13,7 @@ from csi.store.queries.destination_attempts import DestinationAttempt, Destinati
 
 DAY = 86_400.0
 SHOWN_ATTEMPTS = 10
-Origin = Literal["config", "command"]
+Origin = Literal["config", "command", "agent"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,12 @@ class DestinationSummary:
 
     @property
     def origin(self) -> Origin:
-        return "config" if self.row is None else "command"
+        return "config" if self.row is None else "command" if self.row.owner is None else "agent"
+
+    @property
+    def expires_at(self) -> float | None:
+        """Of the subscription of an agent."""
+        return self.row.expires_at if self.row is not None else None
 
     @property
     def queued(self) -> int:

@@ -1,4 +1,5 @@
-"""Destinations that were added by command: their settings, without secrets, and the overlap of a rotation."""
+"""Destinations that were added by command, and subscriptions of agents: their settings, without secrets, the overlap of
+a rotation, and when a subscription expires."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,21 +20,28 @@ class ManagedDestination:
     previous_needed_at: float | None = None
     """When the receiver last refused the new secret and accepted the previous one."""
 
+    owner: str | None = None
+    """Of a subscription: the role of the token that made it. None: an operator added the destination."""
+    expires_at: float | None = None
+    """Of a subscription: nothing is sent after that, and the maintenance loop removes the row soon after."""
 
+
+_LIVE = "(expires_at IS NULL OR expires_at > ?)"
 _SELECT = f"SELECT {columns(ManagedDestination)} FROM managed_destinations"
 
 
-def every() -> list[ManagedDestination]:
-    return fetch_all(ManagedDestination, f"{_SELECT} ORDER BY added_at, name")
+def every(now: float) -> list[ManagedDestination]:
+    """Without expired subscriptions."""
+    return fetch_all(ManagedDestination, f"{_SELECT} WHERE {_LIVE} ORDER BY added_at, name", now)
 
 
 def find(name: str) -> ManagedDestination | None:
     return fetch_one(ManagedDestination, f"{_SELECT} WHERE name = ?", name)
 
 
-def versions() -> tuple[str, ...]:
-    """Of all rows. Equal versions: nothing changed."""
-    return tuple(column("SELECT version FROM managed_destinations ORDER BY name"))
+def versions(now: float) -> tuple[str, ...]:
+    """Of all rows without expired subscriptions. Equal versions: nothing changed."""
+    return tuple(column(f"SELECT version FROM managed_destinations WHERE {_LIVE} ORDER BY name", now))
 
 
 def write(name: str, settings_json: str, now: float, *, previous_until: float | None = None) -> None:
@@ -46,6 +54,27 @@ def write(name: str, settings_json: str, now: float, *, previous_until: float | 
         "THEN managed_destinations.previous_needed_at END"
     )
     run(sql, name, settings_json, new_token(), now, previous_until)
+
+
+def subscriptions(owner: str, now: float) -> int:
+    """How many subscriptions of this owner have not expired."""
+    return number(f"SELECT COUNT(*) FROM managed_destinations WHERE owner = ? AND {_LIVE}", owner, now)
+
+
+def set_expiry(name: str, owner: str, expires_at: float) -> None:
+    """Makes the row a subscription, or refreshes it."""
+    sql = "UPDATE managed_destinations SET owner = ?, expires_at = ? WHERE name = ?"
+    run(sql, owner, expires_at, name)
+
+
+def expired(before: float) -> list[str]:
+    """Subscriptions that expired before this time."""
+    return column("SELECT name FROM managed_destinations WHERE expires_at <= ? ORDER BY name", before)
+
+
+def expire_subscriptions(now: float) -> int:
+    """All of them expire now. Returns how many had not."""
+    return changed("UPDATE managed_destinations SET expires_at = ? WHERE expires_at > ?", now, now)
 
 
 def note_previous_needed(name: str, now: float) -> None:

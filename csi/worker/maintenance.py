@@ -5,6 +5,7 @@ Everything here needs no task queue: `tasks.worker` runs the passes in a thread 
 
 from dataclasses import dataclass
 
+from csi.admin import event_subscriptions
 from csi.emitter.destination import LANES
 from csi.logs import log
 from csi.pipeline import clock_check, disk_guard, receiver_test, redrive, rescue, subscribe
@@ -45,6 +46,7 @@ def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbe
         wakes += redrive.redrive(rt)
         wakes += receiver_test.due_tests(rt)
         wakes += subscribe.due_requests(rt)
+        event_subscriptions.remove_expired(rt)
         sample_backlog(rt)
     if with_heartbeat and queue.problem is None and (leads or queue.depth is None):
         write_heartbeat(rt, started_at)

@@ -51,7 +51,7 @@ def test_a_destination_is_added_shown_changed_and_removed(operator):
     secret = added["secret"]
     assert re.fullmatch(r"[0-9a-f]{64}", secret)
     assert added["settings"]["tags"] == ["ai", "news"]
-    (row,) = managed_destinations.every()
+    (row,) = managed_destinations.every(0.0)
     assert secret not in row.settings_json
     file = operator.rt.settings.csi.state_dir / destination_secrets.FILE
     assert (stat.S_IMODE(file.stat().st_mode), secret in file.read_text()) == (0o600, True)
@@ -71,7 +71,7 @@ def test_a_destination_is_added_shown_changed_and_removed(operator):
 
     assert operator.call("destinations", "remove", "hook").exit_code == 2, "it asks, and nobody answers"
     assert operator.call("destinations", "remove", "hook", "--yes").exit_code == 0
-    assert (managed_destinations.every(), secret in file.read_text()) == ([], False)
+    assert (managed_destinations.every(0.0), secret in file.read_text()) == ([], False)
     assert [one.action for one in audit.page(3)] == [
         f"csi destinations {word} hook" for word in ("remove", "set", "add")
     ]
@@ -108,7 +108,7 @@ def test_what_is_refused_changes_nothing(operator, arguments, words):
     result = operator.call("destinations", *arguments)
     assert result.exit_code != 0
     assert words in f"{result.stderr}{result.exception}"
-    assert managed_destinations.every() == []
+    assert managed_destinations.every(0.0) == []
     assert not (operator.rt.settings.csi.state_dir / destination_secrets.FILE).exists()
 
 
@@ -116,7 +116,7 @@ def test_what_is_refused_changes_nothing(operator, arguments, words):
 def test_a_secret_of_the_wrong_form_is_refused_and_not_shown(operator, given):
     arguments = ("http://127.0.0.1:9/", "signature=standard_webhooks", "secret_form=whsec", "--secret-stdin")
     result = operator.call("destinations", "add", "hook", *arguments, text=f"{given}\n")
-    assert (result.exit_code, managed_destinations.every()) == (1, [])
+    assert (result.exit_code, managed_destinations.every(0.0)) == (1, [])
     assert "secret_env: the value of" in str(result.exception)
     assert given not in result.output + str(result.exception)
 
@@ -126,7 +126,7 @@ def test_a_url_that_is_a_secret_is_kept_in_the_file_and_not_shown(operator):
     assert operator.call("destinations", "add", "chat", "preset=slack", "--endpoint-stdin", text=url).exit_code == 0
     shown = operator.json("destinations", "show", "chat")
     assert (shown["url"], "very-secret-part" in json.dumps(shown)) == ("https://hooks.example.org/…", False)
-    assert "very-secret-part" not in managed_destinations.every()[0].settings_json
+    assert "very-secret-part" not in managed_destinations.every(0.0)[0].settings_json
 
 
 # --- while the worker and the sidecar run

@@ -94,7 +94,7 @@ async def test_a_destination_is_added_shown_changed_and_removed(api: httpx.Async
         {"destination": "hook", "queued_events": 0, "dry_run": True}, True,
     )  # fmt: skip
     assert (await api.delete("/destinations/hook")).status_code == 200
-    assert (managed_destinations.every(), secret in kept(at)) == ([], False)
+    assert (managed_destinations.every(0.0), secret in kept(at)) == ([], False)
     assert (await api.get("/destinations/hook")).status_code == 404
     assert secret not in f"{shown}{listed}{recorded()}"
 
@@ -171,7 +171,7 @@ async def test_what_is_refused_says_why_and_changes_nothing(
     answer = await api.request(method, path, json=body) if body is not None else await api.request(method, path)
     assert answer.status_code == status, answer.text
     assert words in answer.json()["detail"]
-    assert (managed_destinations.every(), kept(at)) == ([], "")
+    assert (managed_destinations.every(0.0), kept(at)) == ([], "")
 
 
 @pytest.mark.asyncio
@@ -188,7 +188,7 @@ async def test_secrets_of_the_host_cannot_be_sent_anywhere_through_the_api(
     api: httpx.AsyncClient, at: OperatorRig, named: dict[str, Any]
 ) -> None:
     answer = await api.post("/destinations", json={"name": "hook", "settings": HOOK | named})
-    assert (answer.status_code, managed_destinations.every()) == (409, [])
+    assert (answer.status_code, managed_destinations.every(0.0)) == (409, [])
     assert "only csi destinations on the host" in answer.json()["detail"]
     await api.post("/destinations", json={"name": "hook", "settings": HOOK})
     assert (await api.post("/destinations/hook", json={"settings": named})).status_code == 409
@@ -283,7 +283,7 @@ async def test_the_page_adds_shows_changes_and_removes(page: httpx.AsyncClient, 
     unsure = await send(page, "/destinations/hook/remove", version=await version(page))
     assert (unsure.status_code, managed_destinations.find("hook") is not None) == (303, True)
     await send(page, "/destinations/hook/remove", version=await version(page), sure="yes")
-    assert managed_destinations.every() == []
+    assert managed_destinations.every(0.0) == []
     assert "hook is removed" in (await page.get("/destinations")).text
     assert secret not in f"{shown}{recorded()}"
 
@@ -340,7 +340,7 @@ async def test_a_form_that_is_refused_keeps_its_text_but_no_secret(
     page: httpx.AsyncClient, at: OperatorRig, fields: dict[str, str], words: str
 ) -> None:
     answer = await send(page, "/destinations", **fields, secret="given+by/hand=1")
-    assert (answer.status_code, managed_destinations.every(), kept(at)) == (400, [], "")
+    assert (answer.status_code, managed_destinations.every(0.0), kept(at)) == (400, [], "")
     assert words in answer.text
     assert f'value="{fields["name"]}"' in answer.text
     assert not any(text in answer.text + recorded() for text in ("given+by", "given%2Bby", "<script>w"))
@@ -370,4 +370,4 @@ async def test_without_the_form_token_or_the_admin_role_nothing_changes(site: ht
     shown = (await site.get("/destinations")).text
     assert ("Add a destination" in shown, "default" in shown) == (False, True)
     assert (await send(site, "/destinations", name="hook", **HOOK)).status_code == 403
-    assert managed_destinations.every() == []
+    assert managed_destinations.every(0.0) == []

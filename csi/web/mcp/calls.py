@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -11,11 +10,10 @@ from starlette.responses import Response
 from csi.api_models import ApiModel
 from csi.errors import CsiError
 from csi.ingester.text import clean
-from csi.logs import log, redact
-from csi.store import audit
+from csi.logs import log
 from csi.web import health
-from csi.web.auth import Role
-from csi.web.mcp import results, tools
+from csi.web.mcp import audit_records, results, tools
+from csi.web.mcp.audit_records import Caller
 from csi.web.mcp.confirmations import Confirmations
 from csi.web.mcp.results import ToolResult
 from csi.web.mcp.tools import ToolDefinition
@@ -24,18 +22,6 @@ from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
 ROWS = 50
-DETAIL_CHARS = 300
-
-
-@dataclass(frozen=True)
-class Caller:
-    """On whose behalf a tool is called."""
-
-    role: Role
-    client: str | None
-    may_change: bool
-    refusal: str
-    """Why it may not change anything, where it may not."""
 
 
 def _exact_watch(arguments: Mapping[str, Any], preview: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,26 +82,13 @@ class ToolCalls:
         else:
             path, _, _ = tool.split_arguments(arguments)
             action = f"{tool.operation.method} /admin{tool.operation.path.format(**path)}"
-        action = redact(clean(action, 200))
-        try:
-            return await self._sidecar.read(
-                lambda rt: audit.begin(rt.now(), via="mcp", role=caller.role, client=caller.client, action=action)
-            )
-        except CsiError as error:
-            if tool is not None and tool.is_change:
-                raise
-            self._sidecar.warn("mcp call not recorded in the audit log", error)
-            return None
+        must_record = tool is not None and tool.is_change
+        return await audit_records.begin(self._sidecar, caller, action, must_record=must_record)
 
     async def _finish(self, number: int | None, arguments: Mapping[str, Any], result: ToolResult) -> None:
-        if number is None:
-            return
         words = json.dumps({key: value for key, value in arguments.items() if key != "confirm"}, default=str)
-        detail = clean(redact(f"preview {words}" if result.confirm else words), DETAIL_CHARS)
-        try:
-            await self._sidecar.read(lambda rt: audit.finish(number, rt.now(), status=result.status, detail=detail))
-        except CsiError as error:
-            self._sidecar.warn("audit record not completed", error)
+        detail = f"preview {words}" if result.confirm else words
+        await audit_records.finish(self._sidecar, number, result.status, detail)
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +97,7 @@ class ToolCalls:
             raise HttpProblem(404, f"there is no such tool; the tools are {await self._names(caller)}")
         if tool.is_change and not caller.may_change:
             raise HttpProblem(403, caller.refusal)
-        _refuse_text(given)
+        refuse_text(given)
         if not tool.is_change:
             return await self._read(tool, given)
         arguments = {name: value for name, value in given.items() if name not in ("confirm", "dry_run")}
@@ -191,7 +164,7 @@ def _is_whole(value: Any) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _refuse_text(given: Mapping[str, Any]) -> None:
+def refuse_text(given: Mapping[str, Any]) -> None:
     """HttpProblem for what no database can store: NUL, halves of surrogate pairs, numbers that are none."""
     try:
         text = json.dumps(given, ensure_ascii=False, allow_nan=False)

@@ -12,7 +12,9 @@ from starlette.websockets import WebSocketClose
 from csi.errors import CsiError
 from csi.web import auth, health
 from csi.web.guards import read_body, replayed
-from csi.web.mcp.calls import Caller, ToolCalls
+from csi.web.mcp.audit_records import Caller
+from csi.web.mcp.calls import ToolCalls
+from csi.web.mcp.event_requests import EventRequests
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
 
@@ -29,7 +31,9 @@ class McpEndpoint:
         self._sidecar = sidecar
         self._calls = ToolCalls(sidecar)
         self._sdk: ModuleType | None = None
+        self._events = EventRequests(sidecar)
         self._server: Any = None
+        self._serves_events = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +70,11 @@ class McpEndpoint:
     async def _loaded(self) -> ModuleType:
         if self._sdk is None:
             self._sdk = await to_thread.run_sync(load_sdk)
-            self._server = self._sdk.create_server(self._calls, lambda request: request.scope[CALLER])
+        serves_events = (await self._sidecar.settings()).features.mcp_events
+        if self._server is None or serves_events != self._serves_events:
+            events = self._events if serves_events else None
+            self._server = self._sdk.create_server(self._calls, lambda request: request.scope[CALLER], events)
+            self._serves_events = serves_events
         return self._sdk
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -11,14 +12,18 @@ from mcp_types import (
     CallToolResult,
     ListToolsResult,
     PaginatedRequestParams,
+    RequestParams,
     TextContent,
     Tool,
     ToolAnnotations,
 )
+from pydantic import ConfigDict
 from starlette.types import Receive, Scope, Send
 
 from csi import __version__
-from csi.web.mcp.calls import Caller, ToolCalls
+from csi.web.mcp.audit_records import Caller
+from csi.web.mcp.calls import ToolCalls
+from csi.web.mcp.event_requests import METHODS, EventRefused, EventRequests
 from csi.web.mcp.tools import ToolDefinition
 
 CallerOf = Callable[[Any], Caller]
@@ -33,7 +38,18 @@ A change needs two calls: the first previews it, the second repeats it with the 
 preview to your user before you confirm."""
 
 
-def create_server(calls: ToolCalls, caller_of: CallerOf) -> Server[Any]:
+EVENTS_EXTENSION = "io.modelcontextprotocol/events"
+
+
+class EventParams(RequestParams):
+    """Whatever was sent: csi.web.mcp.event_requests checks it, and says what is wrong."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def create_server(calls: ToolCalls, caller_of: CallerOf, events: EventRequests | None = None) -> Server[Any]:
+    """`events`: None where MCP Events are switched off, and their methods unknown."""
+
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[_described(one) for one in await calls.offered(caller_of(context.request))])
 
@@ -45,10 +61,26 @@ def create_server(calls: ToolCalls, caller_of: CallerOf) -> Server[Any]:
             is_error=bool(result.error),
         )
 
-    return Server(
+    server = Server[Any](
         "csi", version=__version__, title="CSI", instructions=INSTRUCTIONS,
         on_list_tools=list_tools, on_call_tool=call_tool,
     )  # fmt: skip
+    if events is not None:
+        _add_events(server, events, caller_of)
+    return server
+
+
+def _add_events(server: Server[Any], events: EventRequests, caller_of: CallerOf) -> None:
+    server.extensions[EVENTS_EXTENSION] = {"listChanged": False}
+
+    async def answer(context: Any, params: EventParams) -> dict[str, Any]:
+        try:
+            return await events.answer(context.method, params.model_extra or {}, caller_of(context.request))
+        except EventRefused as error:
+            raise MCPError(error.code, str(error), error.data or None) from error
+
+    for method in METHODS:
+        server.add_request_handler(method, EventParams, answer)
 
 
 def _described(one: ToolDefinition) -> Tool:
@@ -57,9 +89,9 @@ def _described(one: ToolDefinition) -> Tool:
     return Tool(name=one.name, description=one.description, input_schema=one.input_schema(), annotations=hints)
 
 
-async def serve_stdio(calls: ToolCalls, caller: Caller) -> None:
+async def serve_stdio(calls: ToolCalls, events: EventRequests | None, caller: Caller) -> None:
     """Until the client closes our standard input."""
-    server = create_server(calls, lambda request: caller)
+    server = create_server(calls, lambda request: caller, events)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
