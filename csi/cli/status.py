@@ -23,7 +23,7 @@ from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stam
 from csi.config import loader
 from csi.errors import UNHEALTHY, ConfigError, CsiError, NetError
 from csi.pipeline import quota_schedule
-from csi.status import destinations, facts, overview, sidecar
+from csi.status import destinations, facts, overview, sidecar, worker_problems
 from csi.store.queries import event_search
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def source_row(one: SourceStatus, now: float) -> list[str]:
 def worker_words(found: Overview) -> str:
     worker = found.worker
     if worker.problem or worker.heartbeat is None:
-        return f"{worker.problem}; start it: csi run"
+        return f"{worker.problem}; {worker_problems.worker_remedy(worker)}".replace("`", "")
     age = max(found.now - worker.heartbeat.beat_at, 0.0)
-    return f"runs since {ago(found.now - worker.heartbeat.started_at)}, last heartbeat {age:.0f} s ago"
+    return f"running for {ago(found.now - worker.heartbeat.started_at)}, last heartbeat {age:.0f} s ago"
 
 
 def delivery_words(found: Overview) -> str:

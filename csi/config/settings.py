@@ -504,7 +504,7 @@ class DestinationSettings(Model):
     secret_form: SecretForm = Field("raw", description="raw: the secret's own bytes; whsec: whsec_ and base64")
     bearer_env: VariableName | None = Field(None, description="Variable that holds its bearer token, if not the secret")
     answers: Answers = Field("contract", description="status: every 2xx is delivered, whatever its body says")
-    body: BodyForm = Field("batch", description="One event per request, CloudEvents, or the PRD's envelope")
+    body: BodyForm = Field("batch", description="One event per request, CloudEvents, or our own envelope")
     signature: SignatureScheme = Field("csi", description="Scheme of the signature")
     method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method")
     headers: dict[HeaderName, HeaderText | SecretHeader] = Field(

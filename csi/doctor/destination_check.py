@@ -241,7 +241,7 @@ def _explain_transient(exchange: Exchange, reason: str) -> str:
         words = failure_cause(reason).words
         return words if words.startswith("no answer") else f"no answer: {words}"
     if exchange.answer.status < 300:
-        answered = f"it answers http {exchange.answer.status}, but not as PRD §8.1 requires ({reason})"
+        answered = f"it answers http {exchange.answer.status}, but not as docs/contract.md requires ({reason})"
         return f"{answered}: check that this is the right service"
     return f"{in_words(reason)}; events stay pending and are retried"
 

@@ -20,7 +20,8 @@ from csi.status.problems import Problem
 from csi.status.sidecar import sidecar_address
 from csi.status.verdict import REPLAY_DEAD_LETTERS, judge
 from csi.status.watch_states import is_failing, last_poll_failed
-from csi.status.worker_problems import SET_CLOCK, START_WORKER
+from csi.status.worker import worker_status
+from csi.status.worker_problems import SET_CLOCK, worker_remedy
 from csi.store import watch_admin, watches
 from csi.store.catalog import jobs
 from csi.store.models import Watch
@@ -66,7 +67,7 @@ def _judge_receiver(one: Checkup, now: float) -> Iterator[Finding]:
         again = f"{one.remedy}; then `csi delivery test --destination {one.destination}`"
         yield Finding("receiver", "fail", f"{one.destination}: {one.url}: {one.text}", again)
     if one.note is not None:
-        remedy = "let it answer `accepted` and `rejected` (PRD §8.1), or compare its own count with `csi slo`"
+        remedy = "let it answer `accepted` and `rejected` (docs/contract.md), or compare its own count with `csi slo`"
         yield Finding("receiver", "warn", f"{one.destination}: {one.note}", remedy)
     if one.certificate_expires_at is not None:
         yield _judge_certificate(one.destination, one.certificate_expires_at, now)
@@ -145,7 +146,7 @@ def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
         yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to poll sources")
     elif not facts.worker.is_alive and facts.watches:
         text = f"{len(facts.watches):,} watches, whose state is unknown while no worker is alive"
-        yield Finding("watches", "warn", text, START_WORKER)
+        yield Finding("watches", "warn", text, worker_remedy(facts.worker))
     elif failing:
         text = f"{failing:,} of {len(facts.watches):,} watches fail at the moment"
         yield Finding("watches", "warn", text, "`csi sources list` shows the error of each")
@@ -254,6 +255,7 @@ def check_jobs(rt: Runtime) -> Iterator[Finding]:
         yield Finding("jobs", "ok", text)
     if wait > OLD_JOBS:
         text = f"a job of the catalogue has been due for {wait / 3600:,.0f} hours"
-        yield Finding("jobs", "warn", text, f"`csi jobs list --status pending`; the worker takes them: {START_WORKER}")
+        remedy = f"`csi jobs list --status pending`; the worker takes them: {worker_remedy(worker_status(rt))}"
+        yield Finding("jobs", "warn", text, remedy)
     elif not dead:
         yield Finding("jobs", "ok", "no job of the catalogue is dead or has been due for long")

@@ -204,6 +204,6 @@ def _status_cause(status: int) -> FailureCause:
 
 def _answer_cause(reason: str) -> FailureCause:
     if reason == NO_OK:
-        words = 'its answer is not JSON with "ok": true (PRD §8.1)'
+        words = 'its answer is not JSON with "ok": true'
         return FailureCause(words, f"check that {_ADDRESS_SETTING} is the receiver and not another service", ADDRESS)
-    return FailureCause("the counts in its answer do not add up (PRD §8.1)", "correct the receiver's answer", AWAY)
+    return FailureCause("the counts in its answer do not add up", "correct the receiver's answer", AWAY)

@@ -91,6 +91,8 @@ def with_worker(reason: Reason, worker: WorkerStatus) -> Reason:
     """Nothing moves without a worker: that comes first, before any other reason."""
     if worker.problem is None:
         return reason
+    if reason.text.startswith("due; waiting for a free"):  # no thread is free, because there is none
+        return Reason(worker.problem, is_problem=True)
     return Reason(f"{worker.problem}; {reason.text}", reason.until, is_problem=True)
 
 

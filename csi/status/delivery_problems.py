@@ -84,7 +84,9 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
     is_throttled = one.state == "throttled" and not is_open
     return Problem(
         *("receiver_away", one.name, "degraded", _away_text(one, is_open=is_open, is_throttled=is_throttled)),
-        effect="its events stay pending until it accepts one" if is_open else "its events are tried again and wait",
+        effect="its events wait; those that became dead letters are sent again by themselves when it accepts one"
+        if is_open
+        else "its events are tried again and wait",
         remedy=f"{cause.remedy}; then `csi delivery test --destination {one.name}`; {_next_request(one)}",
         since=row.failing_since or row.opened_at,
         fails=("alert",) if is_throttled else ("ready", "alert"),

@@ -85,7 +85,11 @@ class IngestReport(IngestAccepted):
 
 OPEN: dict[str, tuple[str, str, dict[int, tuple[str, Any]]]] = {
     "/healthz": ("getHealth", "200 while the process serves", {200: (JSON, Health)}),
-    "/readyz": ("getReadiness", "PRD §11.2", {200: (JSON, Readiness), 503: (JSON, Readiness)}),
+    "/readyz": (
+        "getReadiness",
+        "Ready to work?",
+        {200: (JSON, Readiness), 503: (JSON, Readiness)},
+    ),
     "/livez": ("getLiveness", "Whether the worker does its work", {200: (JSON, Liveness), 503: (JSON, Liveness)}),
     "/metrics": ("getMetrics", "Prometheus text", {200: ("text/plain", str)}),
     "/openapi.json": ("getDocument", "This document", {200: (JSON, dict[str, Any])}),

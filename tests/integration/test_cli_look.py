@@ -4,14 +4,18 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from csi.cli import output
+from csi.cli.status import worker_words
 from csi.status import overview
 from csi.status.problems import Problem
 from csi.status.verdict import StatusVerdict
+from csi.status.worker import WorkerStatus
 from csi.store import api_units, destinations, heartbeats
+from csi.store.heartbeats import LastHeartbeat
 from csi.store.models import Watch
 from csi.web import health
 from tests.fakes.raw_server import RawServer, Send, answer
@@ -32,7 +36,7 @@ def at_work(tmp_path):
 
 def test_status_says_what_flows_and_what_waits_for_what(at_work):
     text = at_work.call("status").stdout
-    assert "worker    runs since" in text
+    assert "worker    running for" in text
     assert "last hour 4 seen, 1 delivered, 1 dead, 2 waiting" in text
     assert "dead letters   1 open; csi dlq list --group-by error" in text
     assert re.search("standard events to default: 1; (the batch of lane standard is filling|due; waiting)", text)
@@ -87,6 +91,14 @@ def test_an_idle_installation(tmp_path):
         text = built.call("status").stdout
     assert "no worker has ever run on this database; start it: csi run" in text
     assert "nothing is waiting" in text
+
+
+def test_a_worker_that_hangs_is_not_to_be_started_a_second_time():
+    beat = LastHeartbeat(beat_at=940.0, started_at=900.0, pid=4711)
+    hung = WorkerStatus(1000.0, beat, process=4711)
+    found = worker_words(SimpleNamespace(worker=hung, now=1000.0))
+    assert "csi run" not in found
+    assert "systemctl restart csi-worker, or end process 4711" in found
 
 
 def test_top_prints_one_frame_where_no_terminal_is(at_work):

@@ -100,7 +100,7 @@ def list_backlog(rt: Runtime) -> api_models.Backlog:
 
 
 @OPERATIONS.add(
-    "GET", "/slo", "getSlo", "The figures of PRD §6 and latencies over a window, counted from all rows", is_slow=True
+    "GET", "/slo", "getSlo", "The objectives and latencies over a window, counted from all rows", is_slow=True
 )
 def show_slo(rt: Runtime, query: SloQuery) -> api_models.SloReport:
     if not 60 <= query.window <= LONGEST_WINDOW:
