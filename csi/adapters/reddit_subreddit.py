@@ -80,7 +80,9 @@ class RedditAdapter(WatchedSource):
         if (gap := mine.state.get("gap")) is not None:
             same = [one.ref for one in members if (one.state.get("gap") or {}).get("after") == gap.get("after")]
             return tuple(sorted(same))
-        group = self.plan(members).group_of(ref)
+        # Not those with pages left to read: their older posts would be forgotten by a read of the newest ones.
+        behind = {member.ref for member in members if member.state.get("gap") is not None}
+        group = tuple(name for name in self.plan(members).group_of(ref) if name not in behind)
         if len(group) > 1 and self._is_silent(mine.state):
             self._alone_at = self.tools.now()
             return (ref,)

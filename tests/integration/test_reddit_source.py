@@ -122,3 +122,19 @@ def test_two_busy_hours_with_ten_subreddits_lose_nothing_and_keep_the_limit(tmp_
         assert found.posts > 1000
         assert found.passing <= found.posts / 100
         assert found.shortest_gap >= 60
+
+
+def test_pages_that_are_left_to_read_survive_reads_of_other_groups(tmp_path, clock):
+    names, rng = [f"sub_{number:02}" for number in range(20)], random.Random(1)
+    with reddit(tmp_path, clock, names) as (line, site):
+        for name in names * 10:
+            site.publish(name, at=clock() - rng.random() * HOUR)
+        line.run()
+        line.wait(1200, step=30)
+        began = clock()
+        for posts in (*[20] * 20, 400, *[20] * 20):
+            for _ in range(posts):
+                site.publish(rng.choice(names))
+            line.wait(60, step=30)
+        line.wait(HOUR, step=30)
+        assert expected(site, began) - keys() == set()
