@@ -121,6 +121,7 @@ def test_the_watchdog_is_not_fed_after_a_pass_that_failed(monkeypatch, broken, s
         (own.redrive, "redrive", []),
         (own.receiver_test, "due_tests", []),
         (own.subscribe, "due_requests", []),
+        (own.event_subscriptions, "remove_expired", None),
         (own, "sample_backlog", None),
         (own.rescue, "rescue", []),
     ]:
