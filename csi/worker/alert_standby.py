@@ -16,7 +16,7 @@ from csi.store.worker_lock import lock_holder
 from csi.worker import alerting
 from csi.worker.unstored_alert import UnstoredAlert
 
-FIRST_SECONDS, ROUND_SECONDS = 1.0, 10.0
+FIRST_SECONDS, ROUND_SECONDS = 1.0, 5.0
 QUIET_SECONDS = 40.0
 QUIET_ROUNDS = 3
 """The worker evaluates alerts every 15 s. Where it did not for QUIET_SECONDS in so many rounds in a row, in which this
