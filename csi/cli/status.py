@@ -212,8 +212,13 @@ def _health_words(report: csi.web.health.HealthReport) -> str:
 
 def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:
     settings, note = _settings_or_note(config_path)
-    with opened(settings) as rt:
-        found = facts.gather(rt)
+    try:
+        with opened(settings) as rt:
+            found = facts.gather(rt)
+    except CsiError as error:
+        if note is None:
+            raise
+        raise CsiError(f"{error}; perhaps it is elsewhere: {note}; ask the sidecar with `csi health --http`") from error
     report = csi.web.health.readiness(found) if ready else csi.web.health.liveness(found)
     return replace(report, body=report.body | {"note": note}) if note else report
 

@@ -227,6 +227,14 @@ def test_health_of_a_running_worker_is_0_although_the_configuration_file_is_brok
         assert built.json("health", code=1)["status"] == "stalled"
 
 
+def test_health_with_an_emptied_file_says_that_the_database_may_be_elsewhere(tmp_path):
+    with operator_rig(tmp_path) as built:
+        built.alive()
+        built.config.write_text("log_level: [\n")
+        (reason,) = built.json("health", code=1)["reasons"]
+        assert "perhaps it is elsewhere: the configuration file is not valid" in reason
+
+
 def test_health_asks_the_sidecar_where_it_listens(tmp_path):
     page = RawServer([Send(answer(200, b'{"status": "alive", "reasons": []}'))])
     with page as there, operator_rig(tmp_path) as built:
