@@ -15,8 +15,10 @@ HEAD_SECONDS = 3.0
 def run(name: str, arguments: list[str]) -> None:
     real_run = server.run
 
-    def run_with_short_timeout(app: Starlette, door: socket.socket, limits: ServerLimits) -> int:
-        return real_run(app, door, replace(limits, head_seconds=HEAD_SECONDS))
+    def run_with_short_timeout(
+        app: Starlette, door: socket.socket, limits: ServerLimits, *more: socket.socket | None
+    ) -> int:
+        return real_run(app, door, replace(limits, head_seconds=HEAD_SECONDS), *more)
 
     server.run = run_with_short_timeout
     if name == "sidecar":
