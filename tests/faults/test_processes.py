@@ -290,7 +290,8 @@ def test_case_9_garbage_and_a_foreign_pickle(case, box, seed):
     assert tracebacks(box) == 0
 
 
-@pytest.mark.parametrize("kind", ["poison-item", pytest.param("poison-send", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["poison-item", "poison-send"])
 def test_case_10_an_item_that_kills_the_process(case, box, seed, kind):
     """Set aside after three, and everything else flows."""
     total, deaths, in_flight = publish(box, 10), 0, 0
