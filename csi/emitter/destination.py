@@ -84,6 +84,11 @@ class Destination:
         return self.receiver.profile
 
     @property
+    def collects(self) -> bool:
+        """Events wait here by design: for a message that collects them, or for the end of quiet hours."""
+        return self.is_grouped or bool(self.quiet_hours)
+
+    @property
     def address(self) -> str:
         """Its address without what may be secret: of a URL from a variable only scheme and host."""
         url = self.receiver.url.partition("?")[0]

@@ -16,6 +16,7 @@ from csi.store.queries.slo_rows import EventTimes, SendCounts
 HOUR = 3_600.0
 DAY = 86_400.0
 
+WAITING = ("pending", "in_flight")
 SUCCESS_TARGET = 0.95
 REPEAT_TARGET = 0.05
 UPTIME_TARGET = 0.99
@@ -94,7 +95,10 @@ class Uptime:
 
 @dataclass(frozen=True)
 class TierLatency:
-    """How long the events of one tier took: until we saw them, from there to acceptance, and both together."""
+    """How long the events of one tier took: until we saw them, from there to acceptance, and both together.
+
+    Acceptance by destinations that collect events into messages, or have quiet hours, is left out.
+    """
 
     tier: str
     target: float | None
@@ -163,7 +167,8 @@ def reports(rt: Runtime, windows: Sequence[float]) -> list[WindowReport]:
     """Several windows that end now; the events are read once."""
     now = rt.now()
     kept = rt.settings.retention.events_days * DAY
-    events = list(slo_rows.event_times(now - min(max(windows), kept)))
+    collecting = [name for name, destination in rt.destinations.items() if destination.collects]
+    events = list(slo_rows.event_times(now - min(max(windows), kept), collecting))
     return [_report(rt, now - seconds, max(now - seconds, now - kept), now, events) for seconds in windows]
 
 
@@ -209,8 +214,9 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
     target = LATENCY_TARGETS.get(tier)
     ours = [one for one in events if one.tier == tier]
     fresh = [one for one in ours if not is_old(one)]
-    arrived = [one for one in ours if one.delivered_at is not None and one.state == "delivered"]
-    late = [one for one in ours if one.state in ("pending", "in_flight") and now - one.first_seen_at > (target or now)]
+    arrived = [one for one in ours if one.delivered_at is not None and (one.state == "delivered" or _rest_waits(one))]
+    overdue = [one for one in ours if one.state in WAITING and now - one.first_seen_at > (target or now)]
+    late = [one for one in overdue if not one.is_collected]
     ends = [(one, one.delivered_at or now) for one in [*arrived, *late]]
     return TierLatency(
         tier=tier,
@@ -223,6 +229,11 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
         to_accepted=percentiles([end - one.first_seen_at for one, end in ends]),
         total=percentiles([end - one.occurred_at for one, end in ends if not is_old(one)]),
     )
+
+
+def _rest_waits(one: EventTimes) -> bool:
+    """Only destinations that collect events do not have it yet."""
+    return one.is_collected and one.state in WAITING
 
 
 def is_old(one: EventTimes) -> bool:

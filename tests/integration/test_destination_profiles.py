@@ -17,10 +17,10 @@ from csi.emitter.destination import build
 from csi.emitter.http import Receiver
 from csi.errors import NetError
 from csi.pipeline import receiver_test
-from csi.status import facts
+from csi.status import facts, slo
 from csi.status.backlog import backlog
 from csi.status.destinations import destination_status
-from csi.store import db, destinations
+from csi.store import counters, db, destinations
 from tests.fakes.in_memory_playlists import list_id
 from tests.fakes.profile_receiver import SAMPLES
 from tests.fakes.scripted_receiver import SECRET, ReceivedRequest
@@ -102,6 +102,9 @@ def test_messages_are_collected_for_five_minutes_into_one(tmp_path):
         (request,) = line.ua.requests
         assert (json.loads(request.body)["title"], len(request.events)) == ("3 items", 3)
         assert line.states() == {"delivered": 3}
+        # Events that wait by design say nothing about how fast delivery is.
+        urgent = slo.report(line.rt, 86_400).latencies[0]
+        assert (urgent.slow, urgent.to_accepted.p95, counters.all_of("accept_seconds")) == (0, None, {})
 
 
 def test_in_quiet_hours_nothing_is_sent_and_the_reason_is_shown(tmp_path):

@@ -77,7 +77,7 @@ def test_a_clock_that_goes_back_is_no_downtime(store, clock):
 # --- rows
 
 
-def put_event(name, seen_at, **changes):
+def put_event(name, seen_at, *, to=("default",), **changes):
     watches.sync([watches.WantedWatch("youtube_playlist", "PL1", None, None, (), "urgent", 30.0, "all")], START)
     watch = Watch.get()
     event = CreatorSignalEvent(
@@ -91,15 +91,15 @@ def put_event(name, seen_at, **changes):
         routing={},
     ).model_copy(update=changes)
     pk = events.add(event, watch_id=watch.id, seq=1, tier="urgent", first_seen_at=seen_at)
-    outbox.put(pk, ["default"], tier="urgent", watch_id=watch.id, seq=pk, due_at=seen_at)
+    outbox.put(pk, list(to), tier="urgent", watch_id=watch.id, seq=pk, due_at=seen_at)
     return pk
 
 
-def send(pks, at, outcome="delivered", status=200, reason="", answer=""):
-    rows = outbox.claimable("default", "urgent", 100)
-    batch = batches.create([row for row in rows if row.event_pk in pks], destination="default", tier="urgent", now=at)
-    destinations.change("default", last_success_at=at)
-    attempt = attempts.start(batch, "default", f"req{at}", 1, "ascii", at)
+def send(pks, at, outcome="delivered", status=200, reason="", answer="", to="default"):
+    rows = outbox.claimable(to, "urgent", 100)
+    batch = batches.create([row for row in rows if row.event_pk in pks], destination=to, tier="urgent", now=at)
+    destinations.change(to, last_success_at=at)
+    attempt = attempts.start(batch, to, f"req{at}", 1, "ascii", at)
     attempts.finish(attempt, outcome, at, status=status, reason=reason, answer=answer)
     if outcome == "delivered":
         outbox.remove(batch, pks)
@@ -117,6 +117,33 @@ def test_passages_are_those_of_the_window_whatever_became_of_them(store, monkeyp
     assert [(one.id, one.state) for one in found] == [(7, "delivered"), (6, "pending"), (5, "pending"), (4, "pending")]
     assert found[0].delivered_at == START + 20
     assert slo_rows.oldest_event() == START
+
+
+def test_a_destination_that_collects_events_is_left_out_of_the_latency(store):
+    both, only, waits, stuck, new = (put_event(name, START, to=("default", "chat")) for name in "abcde")
+    events.run("DELETE FROM outbox WHERE event_pk = ? AND destination = 'default'", only)
+    plain = put_event("f", START)
+    send([both, waits], START + 2)
+    send([plain], START + 3)
+    send([both, only, stuck], START + 300, to="chat")
+    send([new], START + 310, to="chat")
+    send([new], START + 320)
+    found = {one.id: one for one in slo_rows.event_times(START, ["chat"])}
+    ends = {pk: (one.delivered_at, one.is_collected) for pk, one in found.items()}
+    assert ends == {
+        both: (START + 2, True),
+        only: (None, True),
+        waits: (START + 2, True),
+        stuck: (None, False),
+        new: (START + 320, True),
+        plain: (START + 3, False),
+    }
+    tier = slo.judge_tier("urgent", list(found.values()), START + 400)
+    assert (tier.events, tier.late, tier.slow) == (6, 1, 2)
+    assert tier.to_accepted == slo.LatencyPercentiles(3.0, 400.0, 400.0)
+    # Without the knowledge of who collects, five events would be slow.
+    blind = slo.judge_tier("urgent", list(slo_rows.event_times(START)), START + 400)
+    assert (blind.late, blind.slow) == (2, 5)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """The events of a window of time, and the attempts that carried them, for the objectives. Reads only."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from csi import clock
 from csi.config.settings import RESEND
-from csi.store.db import fetch, number, value
+from csi.store.db import fetch, marks, number, value
 
 CHUNK = 2_000
 DUPLICATE = "duplicate_event"
@@ -46,7 +46,10 @@ class EventTimes(NamedTuple):
     occurred_at: float
     first_seen_at: float
     delivered_at: float | None
+    """When the last destination accepted it, without those that collect events."""
     first_read_at: float | None
+    is_collected: bool = False
+    """No destination but those that collect events gets it, or they alone still wait for it."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,11 @@ class SendCounts:
     """Sent again by an operator, and accepted. The other numbers do not contain them: such a duplicate is wanted."""
 
 
-def event_times(since: float) -> Iterator[EventTimes]:
-    """Events first seen since then, newest first. Ids grow with time, so no index on the time is needed."""
+def event_times(since: float, collecting: Sequence[str] = ()) -> Iterator[EventTimes]:
+    """Events first seen since then, newest first. Ids grow with time, so no index on the time is needed.
+
+    Events wait at the `collecting` destinations by design: their time there is no latency.
+    """
     sql = (
         "SELECT e.id, e.tier, e.state, e.occurred_at, e.first_seen_at, e.delivered_at, w.first_read_at "
         "FROM events e LEFT JOIN watches w ON w.id = e.watch_id WHERE e.id < ? ORDER BY e.id DESC LIMIT ?"
@@ -72,11 +78,31 @@ def event_times(since: float) -> Iterator[EventTimes]:
     while found:
         rows = fetch(sql, before, CHUNK)
         found = False
+        collected = _collected(collecting, rows[-1][0], rows[0][0]) if collecting and rows else {}
         for pk, tier, state, occurred_at, seen_at, delivered_at, first_read_at in rows:
             if seen_at >= since:
                 found = True
-                yield EventTimes(pk, tier, state, clock.parse(occurred_at), seen_at, delivered_at, first_read_at)
+                end = collected.get(pk, delivered_at)
+                times = clock.parse(occurred_at), seen_at, end, first_read_at
+                yield EventTimes(pk, tier, state, *times, pk in collected)
         before = rows[-1][0] if rows else 0
+
+
+def _collected(collecting: Sequence[str], first: int, last: int) -> dict[int, float | None]:
+    """Of the events with these ids those that collecting destinations got, or alone still wait for: when the last
+    other destination accepted them, None where there was no other."""
+    names = marks(collecting)
+    taken = (
+        f"SELECT be.event_pk, MAX(CASE WHEN b.destination NOT IN ({names}) THEN a.finished_at END), "
+        f"MAX(CASE WHEN b.destination IN ({names}) THEN 1 ELSE 0 END) FROM batch_events be "
+        "JOIN batches b ON b.id = be.batch_id JOIN delivery_attempts a ON a.batch_id = b.id WHERE be.event_pk "
+        f"BETWEEN ? AND ? AND a.outcome IN ('delivered', 'partial') AND NOT {_RESENT} GROUP BY be.event_pk"
+    )
+    sent = {pk: (at, bool(was)) for pk, at, was in fetch(taken, *collecting, *collecting, first, last)}
+    queued = f"SELECT event_pk, MIN(CASE WHEN destination IN ({names}) THEN 1 ELSE 0 END) FROM outbox"
+    waiting = dict(fetch(f"{queued} WHERE event_pk BETWEEN ? AND ? GROUP BY event_pk", *collecting, first, last))
+    ours = {pk for pk, (_, was_collected) in sent.items() if was_collected} | waiting.keys()
+    return {pk: sent.get(pk, (None, False))[0] for pk in ours if waiting.get(pk, 1)}
 
 
 def oldest_event() -> float | None:
