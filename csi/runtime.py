@@ -29,6 +29,7 @@ from csi.logs import log
 from csi.net import AddressGuard, Net
 from csi.net.address_guard import ConfiguredHosts
 from csi.notifications import Target, split_urls, targets_of
+from csi.scheduling.backpressure import Pressure
 from csi.scheduling.clock_trust import ClockTrust
 from csi.scheduling.poll_concurrency import PollSlots
 from csi.sql import make_private_dir
@@ -96,6 +97,9 @@ class ProcessState:
     is_leader: bool = False
     has_room: bool = True
     """False: the disk is nearly full."""
+    pressure: Pressure | None = None
+    """What waited when this process counted it last (csi.pipeline.backpressure). None: not counted yet."""
+    pressure_measured_at: float = -math.inf
     has_long_log: bool = False
     """The database's write-ahead log is long."""
     times_checked_at: float = -math.inf

@@ -383,6 +383,12 @@ class CsiSettings(Model):
     min_free_mb: int = Field(
         64, ge=0, le=1_000_000, description="Below this much free disk space polling is paused; 0: no limit"
     )
+    max_backlog_events: int = Field(
+        200_000,
+        ge=0,
+        le=100_000_000,
+        description="From half of these waiting on, sources are read less often; from all on not at all; 0: no limit",
+    )
     backup_max_age_seconds: Seconds | None = Field(
         93_600,
         ge=3600,

@@ -13,7 +13,16 @@ from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import TITLE_CHARS, clean
 from csi.logs import log
-from csi.pipeline import clock_check, poll_gap, polled_host_health, push_tracking, quiet_feed, quota_schedule, schedule
+from csi.pipeline import (
+    backpressure,
+    clock_check,
+    poll_gap,
+    polled_host_health,
+    push_tracking,
+    quiet_feed,
+    quota_schedule,
+    schedule,
+)
 from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -308,12 +317,13 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         stored = _store(rt, watch, new, known, now)
         push_tracking.after_read(rt, watch, [item.key for item in found.items], _times(new.emit), now)
         # In the transaction: the plan depends on units and watches that other polls change.
-        next_at = _next_poll(rt, watch, found, bool(stored), now)
+        next_at = backpressure.later(rt, watch, _next_poll(rt, watch, found, bool(stored), now), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
         watches.finish(watch, next_at, host=attempt.host, **changes)
         poll_gap.report(watch, found.gap, now)
         polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
         counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
+    backpressure.note_added(rt, len(stored))
     _log_success(watch, len(stored), len(new.old), now)
     # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
     return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from csi.config.settings import FirstPollLast, WatchSettings
 from csi.logs import log
-from csi.pipeline import clock_check, disk_guard, quota_schedule, watch_removal
+from csi.pipeline import backpressure, clock_check, disk_guard, quota_schedule, watch_removal
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters
@@ -78,7 +78,8 @@ def _number(count: int) -> str:
 def may_poll(rt: Runtime) -> bool:
     """Whether polling is allowed now. Checked again by every poll, because the disk may fill and the clock may jump
     between the moment a poll is queued and the moment it runs."""
-    return rt.settings.features.polling and disk_guard.has_room(rt) and not clock_check.is_held(rt)
+    has_room = disk_guard.has_room(rt) and backpressure.may_read(rt)
+    return rt.settings.features.polling and has_room and not clock_check.is_held(rt)
 
 
 def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from csi.config.settings import FeatureFlags
 from csi.dlq import dead_letters
-from csi.pipeline import clock_check, quota_schedule
+from csi.pipeline import backpressure, clock_check, quota_schedule
 from csi.runtime import Runtime
+from csi.scheduling.backpressure import Pressure
 from csi.status.backlog import backlog_age
 from csi.status.destinations import DestinationState, collecting, destination_state_of
 from csi.status.notification_problems import NotificationFacts, notification_facts
@@ -103,6 +104,8 @@ class SystemFacts:
     backup_timer: bool = False
     """The timer that makes a backup every night is enabled."""
     push: PushFacts = field(default_factory=PushFacts)
+    pressure: Pressure = field(default_factory=lambda: Pressure(0, 0, 1.0))
+    """How much less often sources are read because much waits."""
     backlog_samples: tuple[BacklogSample, ...] = ()
     """Of the last quarter of an hour, oldest first."""
 
@@ -164,6 +167,7 @@ def gather(rt: Runtime) -> SystemFacts:
         backup_max_age=None if db.is_postgres() else rt.settings.csi.backup_max_age_seconds,
         backup_timer=BACKUP_TIMER.exists(),
         push=push_facts(rt),
+        pressure=backpressure.measure(rt),
         backlog_samples=tuple(backlog_samples.since(now - SAMPLES_SECONDS)),
     )
 

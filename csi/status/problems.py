@@ -42,6 +42,9 @@ KINDS: dict[str, ProblemKind] = {
     "delivery_off": ProblemKind("delivery", "delivery-is-switched-off", "/#waiting", explains=_LATE),
     "certificate_expiring": ProblemKind("certificate", "the-receivers-certificate-expires", "/#destinations"),
     "backlog_growing": ProblemKind("backlog", "the-receiver-is-too-slow", "/#waiting", explains=("backlog_old",)),
+    "reading_slowed": ProblemKind(
+        "backlog", "too-much-waits", "/#waiting", explains=("source_stale", "watches_overdue")
+    ),
     "backlog_old": ProblemKind("backlog", "the-receiver-is-away-for-hours", "/#waiting"),
     "dead_letters": ProblemKind("letters", "dead-letters", "/dead-letters"),
     "jobs_dead": ProblemKind("jobs", "a-job-of-the-catalogue-is-dead-or-stuck", "/jobs"),

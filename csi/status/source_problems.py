@@ -30,6 +30,7 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
     yield from _unusable(facts)
     if not facts.polling or facts.clock_hold is not None:
         return
+    yield from _slowed(facts)
     for plan in facts.sources:
         yield from _not_read(plan, facts)
     for host in facts.outages:
@@ -38,6 +39,28 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
     yield from _gone(facts)
     yield from _stale_feeds(facts)
     yield from _quiet(facts)
+
+
+def _slowed(facts: SystemFacts) -> Iterator[Problem]:
+    found = facts.pressure
+    if not found.is_felt:
+        return
+    number = f"{found.waiting:,} items and events wait"
+    if found.factor is None:
+        what = f"nothing is read: {number}, which is the limit"
+    else:
+        what = f"sources are read {found.factor:.1f} times less often: {number}, of {found.limit:,} at most"
+    yield Problem(
+        "reading_slowed",
+        "backlog",
+        "degraded",
+        what,
+        "new items are seen later; what waits is kept and delivered",
+        "see why the receivers take so little: `csi delivery status`; if the disk has room for more, raise "
+        "`csi.max_backlog_events`",
+        fails=("ready", "alert") if found.factor is None else ("alert",),
+        is_proven=True,
+    )
 
 
 def _unusable(facts: SystemFacts) -> Iterator[Problem]:

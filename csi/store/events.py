@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import clock
 from csi.ingester.event import CreatorSignalEvent
-from csi.store.db import changed, chunks, columns, fetch, fetch_one, marks, run, value
+from csi.store.db import changed, chunks, columns, fetch, fetch_one, marks, number, run, value
 from csi.store.models import Event
 
 _CONTRACT = (
@@ -144,6 +144,12 @@ def mark_delivered(ids: Sequence[int], *, emitted_at: str, now: float) -> None:
         arrived = changed(f"{sql} {on_the_way_to_none} AND {_NOT_DEAD_ELSEWHERE}", now, emitted_at, *chunk)
         if arrived < len(chunk):  # delivered here, but dead for another destination
             run(f"UPDATE events SET state = 'dead' {on_the_way_to_none}", *chunk)
+
+
+def waiting(at_most: int) -> int:
+    """Events that are not settled, counted no further than `at_most`."""
+    sql = "SELECT COUNT(*) FROM (SELECT 1 FROM events WHERE state IN ('pending', 'in_flight') LIMIT ?) AS found"
+    return number(sql, at_most)
 
 
 def counts() -> dict[str, int]:

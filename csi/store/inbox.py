@@ -122,6 +122,11 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
     return sorted((ClaimedItem(*row) for row in found), key=lambda item: item.id)
 
 
+def waiting(at_most: int) -> int:
+    """Items that are not events yet, counted no further than `at_most`."""
+    return number("SELECT COUNT(*) FROM (SELECT 1 FROM inbox WHERE state = 'new' LIMIT ?) AS found", at_most)
+
+
 def next_suspect(now: float) -> int | None:
     """Another item whose lease expired with a process that died, and that is not claimed again yet."""
     sql = "SELECT id FROM inbox WHERE state = 'new' AND lease_token IS NOT NULL AND lease_until < ? ORDER BY id LIMIT 1"

@@ -11,6 +11,7 @@ import pytest
 from csi import notifications
 from csi.alerts import message
 from csi.errors import ConfigError
+from csi.scheduling.backpressure import Pressure
 from csi.status.alert_overview import firing
 from csi.status.destinations import DestinationState
 from csi.status.facts import SourcePlan, SystemFacts
@@ -100,6 +101,7 @@ CASES = {
     "delivery_off": facts(delivery_is_on=False, oldest_pending=NOW - 9, backlog_samples=samples(84)),
     "certificate_expiring": facts(destinations=accepting(certificate_expires_at=NOW + 86_400)),
     "backlog_growing": facts(destinations=accepting(), backlog_samples=samples(*range(20, 42))),
+    "reading_slowed": facts(pressure=Pressure(150_000, 200_000, 4.5)),
     "source_stale": facts(sources=SOURCE, watches=watch(601)),
     "backlog_old": facts(oldest_pending=NOW - 1801),
     "receiver_away": facts(destinations=destination(circuit="open", reason="http 401")),
