@@ -361,7 +361,7 @@ def open_runtime(
     db.open_database(settings.csi.database_url)
     rt = Runtime(settings, configured_net(settings))
     if refuse_damaged and not db.is_postgres():
-        damage.refuse_damaged(Path(settings.csi.database_url))
+        damage.refuse_damaged(Path(settings.csi.database_url), settings.csi.state_dir)
     if migrate:
         db.migrate()
         with db.connection():

@@ -13,5 +13,6 @@ from tasks.worker import runtime
 @huey.periodic_task(crontab(minute="41", hour="3"), priority=0)
 def check_database() -> None:
     """Damage ends the worker, as an error of a statement does."""
-    if not db.is_postgres() and (found := damage.find_damage(Path(runtime().settings.csi.database_url))):
+    where = runtime().settings.csi
+    if not db.is_postgres() and (found := damage.find_damage(Path(where.database_url), where.state_dir)):
         raise DatabaseError(f"database disk image is malformed: {found}")

@@ -133,7 +133,7 @@ class IngesterWorker(WorkerProcess):
     def end_damaged(self, error: DatabaseError) -> None:
         if db.is_postgres():
             return  # the server's files are not ours to judge
-        damage.note_damage(Path(runtime().settings.csi.database_url), str(error))
+        damage.note_damage(runtime().settings.csi.state_dir, str(error))
         with suppress(Exception):
             self._unstored.failed(runtime(), error)
         super().end_damaged(error)

@@ -31,9 +31,9 @@ def repair(rt: Runtime, *, dry_run: bool) -> RepairReport:
     """
     path = Path(rt.settings.csi.database_url)
     with without_worker(rt.settings.csi.state_dir, REMEDY):
-        found = damage.find_damage(path)
+        found = damage.find_damage(path, rt.settings.csi.state_dir)
         if found is None:
-            damage.damage_file(path).unlink(missing_ok=True)
+            damage.forget_damage(rt.settings.csi.state_dir)
             return RepairReport(None)
         copy = path.with_name(f"{path.name}.repaired")
         _delete(copy)
@@ -43,6 +43,7 @@ def repair(rt: Runtime, *, dry_run: bool) -> RepairReport:
             return RepairReport(found, tables)
         consequences = _complete(rt, copy)
         kept = damage.exchange(path, copy, clock.iso(rt.now()).replace(":", "").replace("-", ""))
+        damage.forget_damage(rt.settings.csi.state_dir)
         return RepairReport(found, tables, tuple(consequences.items()), str(kept))
 
 

@@ -154,7 +154,7 @@ def check_schema(settings: Settings) -> Finding:
     if missing:
         text = f"the schema of {shown} lacks {', '.join(missing)}"
         return Finding("database", "fail", text, "`csi db migrate`, or start the worker")
-    if not looks_like_postgres(url) and (found := damage.find_damage(Path(url))):
+    if not looks_like_postgres(url) and (found := damage.find_damage(Path(url), settings.csi.state_dir)):
         return database_fault(settings, StoreError(f"the database {shown} is damaged: {found}"))
     return Finding("database", "ok", f"{shown}{_size(url)}, schema up to date")
 

@@ -29,7 +29,7 @@ def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
     found, wanted = disk.measure(), rt.settings.csi.min_free_mb
     if found is None:
         return StorageStatus(fault=rt.process.database_fault)
-    noted = damage.noted_fault(Path(rt.settings.csi.database_url))
+    noted = damage.noted_fault(rt.settings.csi.state_dir)
     fault = noted or (database_faults.READ_ONLY if found.is_read_only else rt.process.database_fault)
     if fault is None and worker.heartbeat is not None and not worker.is_alive:
         fault = _lock_fault(Path(rt.settings.csi.database_url))

@@ -1,7 +1,7 @@
 """Damage of the SQLite file: find it, tell other processes of it, and recover the rows that can still be read.
 
-The worker that meets the first damaged page writes a file beside the database and ends: the sidecar, whose own reads
-may miss the damaged page, reports it at once. A start whose check finds no damage deletes the file.
+The worker that meets the first damaged page writes a file into the state directory and ends: the sidecar, whose own
+reads may miss the damaged page, reports it at once. A start whose check finds no damage deletes the file.
 """
 
 import os
@@ -20,12 +20,12 @@ CHUNK = 500
 LAST_ROWID = 2**63 - 1
 
 
-def find_damage(path: Path) -> str | None:
+def find_damage(path: Path, state_dir: Path | None = None) -> str | None:
     """The first fault that SQLite's check of the file finds; None: no fault, or another process prevents the check.
 
-    Where damage was met before, rows are compared with their indexes, too, which takes longer.
+    Where `state_dir` says that damage was met before, rows are compared with their indexes, too, which takes longer.
     """
-    pragma = "integrity_check(1)" if damage_file(path).exists() else "quick_check(1)"
+    pragma = "integrity_check(1)" if state_dir and noted_fault(state_dir) else "quick_check(1)"
     try:
         with closing(_open_read_only(path)) as connection:
             ((found,),) = connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -34,30 +34,35 @@ def find_damage(path: Path) -> str | None:
     return None if found == "ok" else " ".join(str(found).split())[:300]
 
 
-def refuse_damaged(path: Path) -> None:
+def refuse_damaged(path: Path, state_dir: Path) -> None:
     """At the start of the worker: StoreError where the file is damaged. A file that is not there is not damaged."""
     if not path.exists():
         return
-    if damage := find_damage(path):
-        note_damage(path, damage)
+    if damage := find_damage(path, state_dir):
+        note_damage(state_dir, damage)
         fault = database_faults.DAMAGED
         raise StoreError(f"the database {path} is damaged: {damage}; {fault.remedy}")
-    damage_file(path).unlink(missing_ok=True)
+    forget_damage(state_dir)
 
 
-def damage_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.damaged")
+def damage_file(state_dir: Path) -> Path:
+    # Never beside the database: a wrong setting may name any file of another program.
+    return state_dir / "csi.db.damaged"
 
 
-def note_damage(path: Path, text: str) -> None:
+def note_damage(state_dir: Path, text: str) -> None:
     """Best effort: the disk may be failing altogether."""
-    with suppress(OSError):
-        create_private_file(damage_file(path))
-        damage_file(path).write_text(f"{text[:300]}\n")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), open(os.open(damage_file(state_dir), flags, 0o600), "w") as file:
+        file.write(f"{text[:300]}\n")
 
 
-def noted_fault(path: Path) -> DatabaseFault | None:
-    return database_faults.DAMAGED if damage_file(path).exists() else None
+def noted_fault(state_dir: Path) -> DatabaseFault | None:
+    return database_faults.DAMAGED if damage_file(state_dir).exists() else None
+
+
+def forget_damage(state_dir: Path) -> None:
+    damage_file(state_dir).unlink(missing_ok=True)
 
 
 @dataclass
@@ -203,7 +208,6 @@ def exchange(damaged: Path, repaired: Path, stamp: str) -> Path:
             os.replace(file, f"{aside}{suffix}")
     os.replace(repaired, damaged)
     Path(f"{repaired}.migrate.lock").unlink(missing_ok=True)
-    damage_file(damaged).unlink(missing_ok=True)
     return aside
 
 

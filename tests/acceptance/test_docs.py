@@ -307,7 +307,7 @@ def await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         (3, "csi: environment variable CSI_LOG_LEVEL: csi.log_level: expected", {"CSI_LOG_LEVEL": "LOUD"}),
         (4, "csi: delivery is not configured:", {"CSI_UA_ENDPOINT": ""}),
         (7, "csi: the directory", {"CSI_STATE_DIR": "/dev/null/csi"}),
-        (7, "csi: the database ", {"CSI_DB_PATH": str(ROOT / "Procfile")}),
+        (7, "csi: the database ", {"CSI_DB_PATH": "no-database.txt"}),
         (7, "csi: the database ", {"CSI_DATABASE_URL": "postgresql://127.0.0.1:1/csi"}),
         (7, "csi: csi.queue:", {"CSI_QUEUE_URL": tempfile.mkdtemp()}),
         (7, "csi: csi.queue:", {"CSI_QUEUE_URL": "postgresql://csi:the-password@127.0.0.1:1/csi"}),
@@ -317,6 +317,7 @@ def test_a_worker_that_will_not_start_says_what_the_runbook_says(
     tmp_path: Path, code: int, sentence: str, env: dict[str, str]
 ) -> None:
     (tmp_path / "config.yaml").write_text("csi: {state_dir: state}\n")
+    (tmp_path / "no-database.txt").write_text("a file of another program\n" * 60)
     given = {"CSI_UA_ENDPOINT": "http://127.0.0.1:1/", "CSI_UA_SHARED_SECRET": "csi-test-secret"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
     names = {"CSI_CONFIG_PATH": str(tmp_path / "config.yaml"), "PYTHONPATH": str(ROOT)}

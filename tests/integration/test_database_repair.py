@@ -79,7 +79,27 @@ def test_a_worker_does_not_start_on_a_damaged_file(home):
     home.damage()
     with pytest.raises(StoreError, match=r"is damaged: .*csi db repair"):
         home.open()
-    assert damage.damage_file(home.path).stat().st_mode & 0o777 == 0o600
+    assert damage.damage_file(home.path.parent).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_of_another_program_is_refused_and_its_directory_stays_as_it_was(home, tmp_path):
+    """A wrong setting must not leave files of CSI beside it."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "Procfile").write_text("worker: something else entirely\n" * 60)
+    env = home.env | {"CSI_DB_PATH": str(other / "Procfile")}
+    with pytest.raises(StoreError, match="is damaged: file is not a database"):
+        open_runtime(Path(env["CSI_CONFIG_PATH"]), env, refuse_damaged=True)
+    assert [path.name for path in other.iterdir()] == ["Procfile"]
+    assert damage.damage_file(home.path.parent).exists()
+
+
+def test_a_link_in_the_place_of_the_note_is_not_followed(home, tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("kept")
+    damage.damage_file(home.path.parent).symlink_to(target)
+    damage.note_damage(home.path.parent, "malformed")
+    assert target.read_text() == "kept"
 
 
 def test_doctor_finds_damage_that_no_statement_has_met(home):
@@ -93,7 +113,7 @@ def test_damage_that_the_worker_met_is_reported_by_the_next_health_check(home):
     with db.reading():
         facts = gather(home.rt)
         assert storage_status(home.rt, facts.worker).fault is None
-        damage.note_damage(home.path, "database disk image is malformed")
+        damage.note_damage(home.path.parent, "database disk image is malformed")
         facts = gather(home.rt)
         (problem,) = problems(facts)
     assert (problem.id, "ready" in problem.fails, "is damaged" in problem.what_and_why) == ("storage", True, True)
