@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from csi import systemd

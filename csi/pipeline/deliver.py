@@ -15,7 +15,7 @@ from csi.pipeline import destination_state, flush, receiver_test, redrive, settl
 from csi.pipeline.settle import AttemptResult, ClaimedBatch
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.store import attempts, batches, destinations, events, outbox
+from csi.store import attempts, batches, destinations, events, outbox, suspects
 from csi.store.batches import Batch, Sending
 from csi.store.db import exclusive_on_sqlite, is_postgres, writing
 from csi.store.destinations import DestinationRow
@@ -41,8 +41,9 @@ def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
     ):  # committed before anything is sent: a crash leaves an attempt and a lease behind
         claimed = _claim(rt, batch_id)
     while claimed is not None:
+        is_suspect = claimed.batch.crashes > 0
         wakes, claimed = _send_and_settle(rt, claimed, end)
-        yield flush.flush_due_lanes(rt, wakes)
+        yield flush.flush_due_lanes(rt, [*wakes, *(_wake_suspect(rt) if is_suspect else [])])
 
 
 def _send_and_settle(rt: Runtime, claimed: ClaimedBatch, end: float) -> tuple[list[Wake], ClaimedBatch | None]:
@@ -84,6 +85,12 @@ def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
     return [] if number is None else [Wake("deliver", number, urgent=batch.tier == "urgent")]
 
 
+def _wake_suspect(rt: Runtime) -> list[Wake]:
+    """While a batch that was in two crashes was sent, wake-ups of others like it were ignored."""
+    number = suspects.next_batch(rt.now())
+    return [] if number is None else [Wake("deliver", number)]
+
+
 def _next_ready(rt: Runtime, batch: Batch) -> int | None:
     return batches.next_ready(batch.destination, rt.now(), urgent=batch.tier == "urgent")
 
@@ -99,6 +106,8 @@ def _claim(rt: Runtime, batch_id: int) -> ClaimedBatch | None:
     destination, row = rt.destinations[found.destination], destinations.get(found.destination)
     if not _may_send(rt, found, row, now):
         return None
+    if found.state == "sending" and found.crashes and suspects.batch_must_wait(found.id, now):
+        return None  # rescue wakes it again
     batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
     if batch is None:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from csi.store import suspects
 from csi.store.db import changed, column, columns, fetch, fetch_all, fetch_one, marks, new_token, number, run
 
 LEASE_SECONDS = 30.0
@@ -104,13 +105,17 @@ def overdue(now: float, limit: int = 200) -> list[int]:
 
 
 def claim(message_id: int, now: float) -> ClaimedMessage | None:
-    """None: handled already, or another thread does. A claim counts when the lease before it expired."""
+    """None: handled already, another thread does, or another suspect is first. A claim counts when the lease before it
+    expired."""
     sql = (
         "UPDATE inbound_messages SET claims = claims + CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END, "
         "lease_token = ?, lease_until = ?, wake_at = ? WHERE id = ? AND state = 'new' "
         f"AND (lease_until IS NULL OR lease_until < ?) RETURNING {columns(ClaimedMessage)}"
     )
     until = now + LEASE_SECONDS
+    was_in_two = "SELECT 1 FROM inbound_messages WHERE id = ? AND lease_token IS NOT NULL AND claims > 0"
+    if fetch(was_in_two, message_id) and suspects.message_must_wait(message_id, now):
+        return None
     return fetch_one(ClaimedMessage, sql, new_token(), until, until, message_id, now)
 
 

@@ -31,6 +31,21 @@ def test_a_message_is_stored_once_claimed_by_one_and_counted_when_its_lease_expi
         assert inbound_messages.delete_old(NOW + 100) == 0
 
 
+def test_of_two_messages_that_were_in_two_crashes_one_is_handled_at_a_time(store):
+    with db.connection(), db.writing():
+        for name in ("m1", "m2"):
+            inbound_messages.add(message(name.encode(), name), NOW)
+        numbers = inbound_messages.overdue(NOW)
+        for crash in range(2):
+            claimed = [inbound_messages.claim(number, NOW + 31 * crash) for number in numbers]
+            assert [one.claims for one in claimed] == [crash, crash]
+        later = NOW + 62
+        first, second = (inbound_messages.claim(number, later) for number in numbers)
+        assert (first.claims, second) == (2, None)
+        inbound_messages.settle(first, "done", "", later)
+        assert inbound_messages.claim(numbers[1], later).claims == 2
+
+
 def test_a_subscription_is_claimed_verified_and_counted(store):
     with db.connection(), db.writing():
         watch = Watch.create(

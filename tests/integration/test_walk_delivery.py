@@ -9,6 +9,7 @@ from standardwebhooks import Webhook
 
 from csi.admin import replay_by_command
 from csi.dlq import dead_letters
+from csi.emitter import http
 from csi.ingester import signature
 from csi.pipeline import deliver, flush, redrive, rescue, schedule, settle
 from csi.runtime import Share
@@ -666,3 +667,48 @@ def test_log_lines_of_dead_letters_name_their_events(make_line, yt, monkeypatch)
         make_line(ua).run()
     (dead,) = [fields for message, fields in said if message == "events became dead letters"]
     assert (dead["event_id"], dead["source"]) == (db.value("SELECT event_id FROM dead_letter"), "youtube_playlist")
+
+
+class ProcessDeath(BaseException):
+    """Ends the walk of all threads of a process, as a signal does."""
+
+
+def test_only_the_event_that_ends_the_process_reaches_three_crashes(make_line, yt, clock, monkeypatch):
+    """Whenever the request of the guilty event ends the process, the requests of the three others are under way."""
+    for ref, title in zip(yt.playlists, ["POISON", "second", "third", "fourth"], strict=True):
+        yt.add(ref, title)
+    waiting: list[int] = []
+    send = http.send
+
+    def start_next_thread() -> None:
+        if waiting:
+            list(deliver.deliver(line.rt, waiting.pop()))
+
+    def sending(net: object, receiver: object, body: bytes, **options: object) -> object:
+        if b"POISON" in body:
+            raise ProcessDeath
+        start_next_thread()
+        return send(net, receiver, body, **options)
+
+    monkeypatch.setattr(http, "send", sending)
+    deaths = 0
+    with ScriptedReceiver() as ua:
+        line = make_line(ua, priority_behavior={"urgent": {"batch_size": 1}})
+        line.rt.share = Share(24)
+        line.run_without_delivery()
+        for _ in range(12):
+            leases.release_all(clock())
+            found = [wake for wake in rescue.rescue(line.rt) if wake.step in ("flush", "deliver")]
+            opened = [it for wake in found if wake.step == "flush" for it in flush.flush(line.rt, str(wake.key))]
+            waiting[:] = sorted(int(wake.key) for wake in [*found, *opened] if wake.step == "deliver")
+            try:
+                while waiting:
+                    start_next_thread()
+            except ProcessDeath:
+                deaths += 1
+            clock.move(12)
+    assert (deaths, states(), db.column("SELECT cause FROM dead_letter")) == (
+        3,
+        {"delivered": 3, "quarantined": 1},
+        ["crash"],
+    )
