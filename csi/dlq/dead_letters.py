@@ -13,7 +13,7 @@ from csi import clock
 from csi.logs import redact
 from csi.store import counters, events, outbox
 from csi.store.batches import Batch
-from csi.store.db import changed, chunks, column, fetch, fetch_all, fetch_one, marks, number, run
+from csi.store.db import changed, chunks, column, fetch, fetch_all, marks, number, run
 from csi.store.events import StoredEvent
 
 Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
@@ -24,6 +24,9 @@ REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
 
 CRASH_ROUNDS = 1
 """Auto-redrives of an event whose sending ended the process: another event may have been the reason."""
+
+PROBE_CANDIDATES = 20
+"""Dead letters that are sent as probes in rotation: one that is refused for its own fault must not be the only one."""
 
 STATES = ("open", "replaying", "replayed", "discarded")
 
@@ -186,13 +189,13 @@ def redrivable(
     return fetch_all(StoredDeadLetter, sql, destination, *causes, limit)
 
 
-def first_waiting(destination: str, max_rounds: int) -> StoredDeadLetter | None:
-    """The oldest dead letter that auto-redrive would send: it serves as the probe of a failing receiver."""
+def probe_candidates(destination: str, max_rounds: int) -> list[StoredDeadLetter]:
+    """The oldest dead letters that auto-redrive would send: one of them serves as the probe of a failing receiver."""
     sql = (
         f"SELECT {COLUMNS} FROM dead_letter WHERE state = 'open' AND cause IN ({marks(REDRIVABLE)}) "
-        "AND destination = ? AND rounds < ? ORDER BY id LIMIT 1"
+        "AND destination = ? AND rounds < ? ORDER BY id LIMIT ?"
     )
-    return fetch_one(StoredDeadLetter, sql, *REDRIVABLE, destination, max_rounds)
+    return fetch_all(StoredDeadLetter, sql, *REDRIVABLE, destination, max_rounds, PROBE_CANDIDATES)
 
 
 def attribute_to_receiver(destination: str, since: float) -> int:

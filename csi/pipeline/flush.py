@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from csi.config.settings import STREAM
+from csi.dlq.dead_letters import PROBE_CANDIDATES
 from csi.emitter.destination import LANES, Destination
 from csi.pipeline import destination_state, redrive
 from csi.pipeline.wake import Wake
@@ -85,7 +86,7 @@ def open_due(rt: Runtime, lane: str) -> list[Wake]:
     row = destinations.get(name)
     match destination_state.current(row, now):
         case "accepting":
-            opened = _open_all(destination, tier, _free_capacity(destination, row, tier), now)
+            opened = _open_all(destination, tier, _free_capacity(destination, row, tier, now), now)
         case "half_open" if batches.is_unsettled(row.canary):
             return [Wake("probe", name)]
         case "half_open":
@@ -132,15 +133,17 @@ def open_probe(rt: Runtime, row: DestinationRow) -> list[Wake]:
 
 def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: float) -> list[int]:
     """While the circuit is half-open, one event tests the receiver."""
-    entries = outbox.claimable(destination.name, tier, 1)
+    refused = redrive.tried_probes(destination.name).events_refused
+    entries = outbox.claimable(destination.name, tier, PROBE_CANDIDATES if refused else 1)
     if not entries:
         return []
+    entry = entries[refused % len(entries)]  # after each that was refused, perhaps for its own fault, the next one
     # In the transaction that opens the probe: a second flush sees the new `next_probe_at` and opens none.
     destination_state.write(row, destination_state.probed(row, now))
-    return [_create(destination, entries, tier, now, probe=True)]
+    return [_create(destination, [entry], tier, now, probe=True)]
 
 
-def _free_capacity(destination: Destination, row: DestinationRow, tier: str) -> int:
+def _free_capacity(destination: Destination, row: DestinationRow, tier: str, now: float) -> int:
     """Backpressure: unsettled batches limit how many are opened next.
 
     Where each event travels alone, a lane that is more than half full is left as it is: to search the first event of
@@ -151,7 +154,7 @@ def _free_capacity(destination: Destination, row: DestinationRow, tier: str) -> 
         STREAM: 2 * destination.max_streaming_requests,  # so that a thread that is free finds the next one
     }.get(tier, 2 * destination.max_concurrent_requests)
     limit = destination_state.concurrency(row, most)
-    room = max(limit - batches.unsettled_count(destination.name, tier), 0)
+    room = max(limit - batches.unsettled_count(destination.name, tier, now), 0)
     return room if destination.batch_size(tier) > 1 or 2 * room >= limit else 0
 
 

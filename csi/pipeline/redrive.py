@@ -12,6 +12,7 @@ from csi.pipeline import destination_state
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import batches, destinations, outbox
+from csi.store.batches import TriedProbes
 
 AT_ONCE = 500
 """Letters when the receiver recovers: more than one batch, which is what an outage kills. The ramp limits requests."""
@@ -29,19 +30,22 @@ def redrive(rt: Runtime) -> list[Wake]:
 
 def send_first(rt: Runtime, name: str) -> list[Wake]:
     """The circuit closes. In the same transaction, the events that died meanwhile become pending before everything that
-    waits, so that an outage ends in order."""
-    return _send(rt, name, AT_ONCE)
+    waits, so that an outage ends in order. Every lane is woken."""
+    _send(rt, name, AT_ONCE)
+    return _every_lane(name)
 
 
 def comes_first(rt: Runtime, name: str) -> bool:
     """Dead letters wait for this receiver, so no younger event may be the probe.
 
-    Until one of them was the probe and a receiver that answers did not accept it: that may be the event's own fault,
-    and the next probe is another event.
+    Unless one of them was the last probe and a receiver that answers did not accept it: that may be the event's own
+    fault, and the next probe is another event. Then it is a dead letter's turn again.
     """
-    return _first(rt, name) is not None and not batches.dead_letter_was_tried(
-        name, destinations.get(name).opened_at or 0.0
-    )
+    return _candidate(rt, name) is not None and not tried_probes(name).last_was_dead_letter
+
+
+def tried_probes(name: str) -> TriedProbes:
+    return batches.tried_probes(name, destinations.get(name).opened_at or 0.0)
 
 
 def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
@@ -49,7 +53,7 @@ def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
 
     If it does not, the letter is open again (see `settle`): such a receiver must not use up the letter's rounds.
     """
-    letter, now = _first(rt, name), rt.now()
+    letter, now = _candidate(rt, name), rt.now()
     # Part of the caller's transaction: the letter is `replaying` and in a batch in one commit, or neither.
     if letter is None or not _requeue(rt, [letter]):
         return []
@@ -72,11 +76,13 @@ def _may_probe_empty(rt: Runtime, name: str) -> bool:
     sent after it, or instead of it where the receiver does not know empty batches."""
     is_refused = (destinations.get(name).reason or "").startswith(REFUSES_ALL)
     knows = rt.destinations[name].profile.takes_empty_batch
-    return (knows and not is_refused) or _first(rt, name) is not None
+    return (knows and not is_refused) or _candidate(rt, name) is not None
 
 
-def _first(rt: Runtime, name: str) -> StoredDeadLetter | None:
-    return dead_letters.first_waiting(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else None
+def _candidate(rt: Runtime, name: str) -> StoredDeadLetter | None:
+    """The dead letter that is the next probe: the oldest one, and after each that was refused the next one."""
+    found = dead_letters.probe_candidates(name, rt.settings.dlq.max_redrive_rounds) if is_on(rt) else []
+    return found[tried_probes(name).dead_letters_refused % len(found)] if found else None
 
 
 def is_on(rt: Runtime) -> bool:
@@ -106,6 +112,10 @@ def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:
         return []
     # Every lane is woken: the letters may be of any, and a flush of an empty lane costs one query.
     log.info("dead letters are sent again", destination=name, events=_requeue(rt, letters))
+    return _every_lane(name)
+
+
+def _every_lane(name: str) -> list[Wake]:
     return [Wake("flush", f"{name}/{tier}", urgent=tier == "urgent") for tier in LANES]
 
 

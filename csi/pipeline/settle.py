@@ -158,11 +158,16 @@ def _settle_delivered(rt: Runtime, this: Settlement, refused: dict[int, str]) ->
 def note_success(
     rt: Runtime, row: DestinationRow, sent_at: float, *, accepted: bool = True, form: str | None = None
 ) -> list[Wake]:
-    """The receiver answered as it should. If the circuit was open, events that died meanwhile are sent again, before
-    everything that waits."""
+    """The receiver answered as it should. If the circuit was open, events that died meanwhile and those of the canary
+    are sent again, before everything that waits."""
     after = destination_state.succeeded(row, rt.now(), sent_at=sent_at, accepted=accepted)
     destination_state.write(row, destination_state.verified(after, form) if form else after)
-    return redrive.send_first(rt, row.destination) if row.circuit == "open" else []
+    if row.circuit != "open":
+        return []
+    # Its next attempt may be due in a minute only, and the receiver is back now.
+    if row.canary is not None and batches.settle_waiting(row.canary, "released", rt.now()):
+        outbox.put_back([row.canary])
+    return redrive.send_first(rt, row.destination)
 
 
 def _flush_rest(batch: Batch) -> list[Wake]:
@@ -249,8 +254,8 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
     """Every single event was refused and none accepted: the receiver is the cause, and the events that it refused are
     sent again when it recovers."""
     batch, now, since = this.batch, this.now, this.destination.last_success_at or 0.0
-    # A dead letter that was the probe is open again: this receiver must not use up one of its redrive rounds.
-    if batch.letter_id is not None:
+    # Behind an open circuit this is known: a probe costs its event nothing, be it a dead letter or a pending event.
+    if batch.letter_id is not None or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(batch, "dead", now):
         _add_dead_letters(this, this.rows, "endpoint", reason)

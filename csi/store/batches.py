@@ -1,5 +1,6 @@
 """Batches: `ready` → `sending` → `delivered`, `dead`, `split`, `released`, or back to `ready` with a later time."""
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,9 +154,12 @@ def is_sending(batch_id: int | None) -> bool:
     return batch_id is not None and bool(fetch(sql, batch_id))
 
 
-def unsettled_count(destination: str, tier: str) -> int:
-    sql = f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND tier = ?"
-    return number(sql, destination, tier)
+def unsettled_count(destination: str, tier: str, due_by: float = math.inf) -> int:
+    """Batches that are being sent or are due by this time: one that waits for its retry leaves room for others."""
+    sql = (
+        f"SELECT COUNT(*) FROM batches WHERE {_UNSETTLED_SQL} AND destination = ? AND tier = ? AND next_attempt_at <= ?"
+    )
+    return number(sql, destination, tier, due_by)
 
 
 def sending(now: float) -> list[Sending]:
@@ -168,13 +172,28 @@ def sending(now: float) -> list[Sending]:
     return [Sending(name, tier, bool(is_own), int(count)) for name, tier, is_own, count in fetch(sql, OWNER, now)]
 
 
-def dead_letter_was_tried(destination: str, since: float) -> bool:
-    """A dead letter was sent as a probe, and was not accepted."""
+@dataclass(frozen=True)
+class TriedProbes:
+    """The probes with an event since the circuit opened, none of which was accepted."""
+
+    last_was_dead_letter: bool = False
+    dead_letters_refused: int = 0
+    events_refused: int = 0
+    """Not counting dead letters."""
+
+
+def tried_probes(destination: str, since: float) -> TriedProbes:
     sql = (
-        "SELECT 1 FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
-        "WHERE a.destination = ? AND a.started_at > ? AND b.letter_id IS NOT NULL AND a.outcome <> 'sending' LIMIT 1"
+        "SELECT b.letter_id IS NOT NULL, a.outcome = 'refused' FROM delivery_attempts a JOIN batches b "
+        "ON b.id = a.batch_id WHERE a.destination = ? AND a.started_at > ? AND b.probe AND a.outcome <> 'sending' "
+        "ORDER BY a.id"
     )
-    return bool(fetch(sql, destination, since))
+    tried = [(bool(is_letter), bool(is_refused)) for is_letter, is_refused in fetch(sql, destination, since)]
+    return TriedProbes(
+        last_was_dead_letter=bool(tried) and tried[-1][0],
+        dead_letters_refused=tried.count((True, True)),
+        events_refused=tried.count((False, True)),
+    )
 
 
 def finish(batch: Batch, state: str, now: float) -> bool:

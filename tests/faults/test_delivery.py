@@ -536,6 +536,38 @@ def test_case_107_an_outage_of_26_seconds(case, tmp_path, seed, lists):
         assert used <= 25
 
 
+def test_case_107_urgent_events_do_not_wait_behind_the_canary(case, tmp_path, seed):
+    """The circuit is open, and the canary has failed twice: its third attempt is due 54 s after the recovery."""
+    with ledger_pipeline(tmp_path, then=DOWN, lists=6) as s:
+        s.rt.rng = random.Random(seed)
+        s.publish(6, ref=-1)
+        s.wait(26)
+        canary = s.count("SELECT COUNT(*) FROM destinations JOIN batches b ON b.id = canary AND b.attempts = 2")
+        s.heal()
+        took = s.back_in()
+        case.close(s.books(), seed=seed, all_urgent=f"{took:.0f}s<=25s")
+        assert (canary, s.states()) == (1, {"delivered": 6})
+        assert took <= 25
+
+
+def test_case_105_probes_of_a_receiver_that_refuses_everything_cost_nothing(case, tmp_path, seed):
+    """After the few that it took to see it, no event becomes a dead letter, and no dead letter uses up a round. One of
+    the dead letters and one of the waiting events are refused for their own fault: others are the probe after them."""
+    with ledger_pipeline(tmp_path, then=400, lists=3) as s:
+        s.publish(6, ref=-1)
+        s.wait(30)
+        before = letters()
+        s.publish(6, ref=-1)
+        s.wait(900, step=5)
+        after, rounds = letters(), letters("rounds")
+        own_fault = {letters("event_id")[0][0], db.fetch("SELECT event_id FROM events WHERE state = 'pending'")[0][0]}
+        s.heal(lambda request: json_reply(400) if own_fault & set(request.event_ids) else accept(request))
+        took = s.back_in(limit=180)
+        case.close(s.books(), seed=seed, dead=len(after), back=f"{took:.0f}s")
+        assert (len(before), after, set(rounds)) == (5, before, {(0,)})
+        assert s.states() == {"delivered": 10, "dead": 2}
+
+
 @pytest.mark.faults
 def test_case_29_six_hours_down(case, tmp_path, seed):
     outage(case, tmp_path, seed, minutes=360)
