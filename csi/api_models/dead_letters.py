@@ -10,7 +10,7 @@ from csi.dlq.dead_letters import StoredDeadLetter
 from csi.dlq.search import DeadLetterGroup
 
 DeadLetterState = Literal["open", "replaying", "replayed", "discarded"]
-DeadLetterCause = Literal["transient", "endpoint", "event", "malformed", "crash"]
+DeadLetterCause = Literal["transient", "destination", "event", "malformed", "crash"]
 
 
 class DeadLetterJson(ApiModel, row=StoredDeadLetter, without=("event_json", "reason")):

@@ -38,7 +38,7 @@ WIDEST = 70
 
 CAUSES: dict[str, str] = {
     "transient": "three attempts failed, for a reason that may pass",
-    "endpoint": "the receiver or its authentication is misconfigured",
+    "destination": "the receiver or its authentication is misconfigured",
     "event": "the receiver refused this event",
     "malformed": "the item cannot be normalized",
     "crash": "handling it ended the process three times",

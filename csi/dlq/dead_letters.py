@@ -16,10 +16,12 @@ from csi.store.batches import Batch
 from csi.store.db import changed, chunks, column, fetch, fetch_all, marks, number, run
 from csi.store.events import StoredEvent
 
-Cause = Literal["transient", "endpoint", "event", "malformed", "crash"]
+Cause = Literal["transient", "destination", "event", "malformed", "crash"]
+OLD_CAUSES = {"endpoint": "destination"}
+"""The word of release 1.0 for a cause: filters and the metric still know it."""
 Kind = Literal["event", "item"]
 
-REDRIVABLE: tuple[Cause, ...] = ("transient", "endpoint")
+REDRIVABLE: tuple[Cause, ...] = ("transient", "destination")
 """Causes for which auto-redrive applies: the receiver failed, not the event."""
 
 CRASH_ROUNDS = 1
@@ -199,9 +201,9 @@ def probe_candidates(destination: str, max_rounds: int) -> list[StoredDeadLetter
 
 
 def attribute_to_receiver(destination: str, since: float) -> int:
-    """The receiver refused everything: set the cause of recent refusals to `endpoint`, so that auto-redrive applies."""
+    """The receiver refused everything: recent refusals get the cause `destination`, so that auto-redrive applies."""
     sql = (
-        "UPDATE dead_letter SET cause = 'endpoint' "
+        "UPDATE dead_letter SET cause = 'destination' "
         "WHERE state = 'open' AND cause = 'event' AND destination = ? AND died_at > ?"
     )
     return changed(sql, destination, since)

@@ -137,7 +137,9 @@ def _open_probe(destination: Destination, row: DestinationRow, tier: str, now: f
     entries = outbox.claimable(destination.name, tier, PROBE_CANDIDATES if refused else 1)
     if not entries:
         return []
-    entry = entries[refused % len(entries)]  # after each that was refused, perhaps for its own fault, the next one
+    # After one that was refused, perhaps for its own fault, the youngest, the second oldest, the second youngest …
+    place = refused // 2 if refused % 2 == 0 else -(refused // 2) - 1
+    entry = entries[place % len(entries)]
     # In the transaction that opens the probe: a second flush sees the new `next_probe_at` and opens none.
     destination_state.write(row, destination_state.probed(row, now))
     return [_create(destination, [entry], tier, now, probe=True)]

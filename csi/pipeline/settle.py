@@ -258,7 +258,7 @@ def _settle_refuses_all(this: Settlement, reason: str) -> list[Wake]:
     if batch.letter_id is not None or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(batch, "dead", now):
-        _add_dead_letters(this, this.rows, "endpoint", reason)
+        _add_dead_letters(this, this.rows, "destination", reason)
         bisect.end_search(bisect.clear_sibling(batch, now), now)
     dead_letters.attribute_to_receiver(batch.destination, since)
     return _trip(this, this.destination, f"{REFUSES_ALL}: {reason}")
@@ -283,7 +283,7 @@ def _settle_endpoint_fault(this: Settlement, reason: str, *, spare: bool) -> lis
     if spare or this.destination.circuit == "open":
         _release(this)
     elif batches.finish(this.batch, "dead", this.now):
-        _add_dead_letters(this, this.rows, "endpoint", reason)
+        _add_dead_letters(this, this.rows, "destination", reason)
     return _trip(this, this.destination, reason)
 
 

@@ -21,7 +21,7 @@ HEALTH = {
 }
 CAUSES = {
     "transient": "three attempts failed",
-    "endpoint": "the receiver or its credentials are wrong",
+    "destination": "the receiver or its credentials are wrong",
     "event": "the receiver refused this event",
     "malformed": "the item could not be normalized",
     "crash": "processing it ended the worker three times",

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from csi import __version__
 from csi.catalog.data_api import UNITS
 from csi.config.settings import RESEND, STREAM, TIERS
+from csi.dlq.dead_letters import OLD_CAUSES
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.runtime import Runtime
@@ -40,7 +41,7 @@ EVENT_STATUSES = ("stored", "delivered", "dlq", "replayed", "resent", "duplicate
 """`malformed`: items that never became an event. `replayed`: dead letters whose replay has ended. `resent`: events that
 a receiver got again because an operator sent them again."""
 BATCH_STATES = ("ready", "sending")
-CAUSES = ("transient", "endpoint", "event", "malformed", "crash")
+CAUSES = ("transient", "destination", "event", "malformed", "crash", *OLD_CAUSES)
 JOB_STATUSES = ("pending", "running", "failed", "dead")
 """Completed ones are many, and `csi_job_runs_total` counts them."""
 JOB_RESULTS = ("completed", "failed", "waits", "dead")
@@ -167,8 +168,9 @@ def _waiting(rt: Runtime, facts: SystemFacts) -> Iterator[Metric]:
     yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", waiting.inbox.waiting)
     yield _by("csi_batches", "Batches that are not settled", "state", waiting.unsettled, BATCH_STATES)
     letters = charts.open_dead_letters()
+    letters_by_word = letters | {old: letters.get(word, 0) for old, word in OLD_CAUSES.items()}
     yield _gauge("csi_dead_letters_open", "Open dead letters", sum(letters.values()))
-    yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters, CAUSES)
+    yield _by("csi_dead_letters", "Open dead letters by cause", "cause", letters_by_word, CAUSES)
 
 
 def _watches(rt: Runtime, facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:

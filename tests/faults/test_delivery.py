@@ -329,10 +329,10 @@ def test_case_24_409_is_delivered(case, tmp_path, seed):
 ROWS = {
     **dict.fromkeys([204, 205, 409], "delivered"),
     **dict.fromkeys([200, 201, 202, 203, 206, 208, 226, 299], "delivered"),
-    **dict.fromkeys([300, 301, 302, 303, 304, 305, 307, 308, 399], "endpoint"),
+    **dict.fromkeys([300, 301, 302, 303, 304, 305, 307, 308, 399], "destination"),
     **dict.fromkeys([400, 413, 422], "event"),
-    **dict.fromkeys([401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 414, 415, 417, 418, 421], "endpoint"),
-    **dict.fromkeys([423, 424, 426, 428, 431, 451, 499], "endpoint"),
+    **dict.fromkeys([401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 414, 415, 417, 418, 421], "destination"),
+    **dict.fromkeys([423, 424, 426, 428, 431, 451, 499], "destination"),
     **dict.fromkeys([408, 425, 429, 500, 501, 502, 503, 504, 505, 507, 508, 511, 520, 522, 599], "transient"),
 }
 QUICK_ROWS = (202, 204, 302, 400, 404, 409, 425, 500)
@@ -499,7 +499,7 @@ def test_case_105_every_event_is_refused_by_207(case, tmp_path, seed, tier):
         s.heal()
         took = s.back_in()
         case.close(s.books(), seed=seed, dead_before=dead, back=f"{took:.0f}s<=90s")
-        assert (away, causes) == (1, {"endpoint"})
+        assert (away, causes) == (1, {"destination"})
         assert dead < 24, "the rest stays pending"
         assert s.states() == {"delivered": 24}
 

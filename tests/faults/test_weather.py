@@ -115,7 +115,7 @@ def waiting(s: LedgerPipeline) -> int:
     return s.count("SELECT COUNT(*) FROM outbox") + s.count("SELECT COUNT(*) FROM inbox WHERE state = 'new'")
 
 
-_REDRIVEN = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open' AND cause IN ('transient', 'endpoint')"
+_REDRIVEN = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open' AND cause IN ('transient', 'destination')"
 
 
 def never_arrived(name: str, ua: ScriptedReceiver) -> int:

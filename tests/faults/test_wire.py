@@ -136,7 +136,7 @@ def test_case_28_bad_certificates(case, tmp_path, seed, name):
         took = s.back_in()
         case.close(s.books(), seed=seed, requests_sent=len(server.requests), back=f"{took:.0f}s")
         assert server.requests == []
-        assert (causes, held) == ([("endpoint", 1)], {"dead": 1, "pending": 2})
+        assert (causes, held) == ([("destination", 1)], {"dead": 1, "pending": 2})
 
 
 def test_case_25_the_second_hop_is_never_visited(case, tmp_path, seed):

@@ -623,7 +623,8 @@ def test_an_events_own_fault_is_never_redriven():
 
 def test_a_letter_waits_until_the_receiver_has_worked_since():
     bury(add_events("a"))
-    assert (redriven(success_at=NOW - 1), [one.event_id for one in dead_letters.probe_candidates("default", 3)]) == (0, ["src:a"])
+    assert redriven(success_at=NOW - 1) == 0
+    assert [one.event_id for one in dead_letters.probe_candidates("default", 3)] == ["src:a"]
     assert (redriven(success_at=NOW), dead_letters.probe_candidates("default", 3)) == (1, [])
 
 

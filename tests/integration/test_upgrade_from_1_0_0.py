@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from peewee import IntegrityError
 
+from csi.dlq import dead_letters
 from csi.store import alerts, db, destinations, leases
 from tests.fakes.fired_alert import fire_alert
 
@@ -143,6 +144,19 @@ def test_the_program_reads_the_upgraded_rows(old_rows: dict[str, list[dict[str, 
     assert [(one.name, one.notified_at) for one in alerts.firing()] == [("disk_low", None)]
     assert not leases.hold_leadership("planner", NOW), "the lease of the other worker is still valid"
     assert leases.hold_leadership("planner", NOW + 5)
+
+
+def test_dead_letters_of_the_cause_endpoint_have_the_cause_destination(
+    old_rows: dict[str, list[dict[str, Any]]],
+) -> None:
+    for event_id, cause in (("src:a", "endpoint"), ("src:b", "event")):
+        row = {"event_id": event_id, "event_json": "{}", "source": "src", "cause": cause, "died_at": NOW}
+        db.run(f"INSERT INTO dead_letter ({', '.join(row)}) VALUES ({db.marks([*row])})", *row.values())
+    db.migrate()
+    assert "src:a" in [one.event_id for one in dead_letters.probe_candidates("default", 3)]
+    assert db.column("SELECT cause FROM dead_letter WHERE source = 'src' ORDER BY id") == ["destination", "event"]
+    with pytest.raises(IntegrityError), db.writing():
+        db.run("UPDATE dead_letter SET cause = 'endpoint'")
 
 
 def test_constraints_and_ids_continue(old_rows: dict[str, list[dict[str, Any]]]) -> None:

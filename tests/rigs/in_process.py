@@ -168,7 +168,7 @@ class LedgerPipeline(InProcessPipeline):
 _WAITING = (
     "SELECT COUNT(*) FROM inbox WHERE state = 'new'",
     "SELECT COUNT(*) FROM outbox",
-    "SELECT COUNT(*) FROM dead_letter WHERE state IN ('open', 'replaying') AND cause IN ('transient', 'endpoint')",
+    "SELECT COUNT(*) FROM dead_letter WHERE state IN ('open', 'replaying') AND cause IN ('transient', 'destination')",
 )
 
 

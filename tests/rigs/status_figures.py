@@ -288,8 +288,8 @@ METRICS: dict[str, Row] = {
     "csi_dead_letters_open": one(lambda at: at.overview.open_dead_letters),
     "csi_dead_letters": labelled(
         lambda at: {
-            cause: at.overview.dead_letters.get(cause, 0)
-            for cause in ("transient", "endpoint", "event", "malformed", "crash")
+            cause: at.overview.dead_letters.get("destination" if cause == "endpoint" else cause, 0)
+            for cause in ("transient", "destination", "event", "malformed", "crash", "endpoint")
         }
     ),
     "csi_watches": labelled(

@@ -9,7 +9,7 @@ from csi.admin.replay_by_command import obstacles, replay_all
 from csi.api_models.dead_letters import DeadLetterCause, DeadLetterState
 from csi.config.durations import parse_duration
 from csi.dlq import dead_letters, discard_and_prune, search
-from csi.dlq.dead_letters import StoredDeadLetter
+from csi.dlq.dead_letters import OLD_CAUSES, StoredDeadLetter
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
@@ -29,7 +29,9 @@ class DeadLetterConditions(RequestModel):
     source: str | None = Field(None, max_length=100, description="Only of this source")
     destination: str | None = Field(None, max_length=100, description="Only for this destination")
     error_like: str | None = Field(None, max_length=500, description="Only with this text in the error, in any case")
-    cause: DeadLetterCause | None = Field(None, description="Only of this cause")
+    cause: DeadLetterCause | Literal["endpoint"] | None = Field(
+        None, description="Only of this cause; `endpoint` is the deprecated word for `destination`"
+    )
 
     def condition(self, now: float, states: tuple[str, ...] = ("open",)) -> DeadLetterFilter:
         return DeadLetterFilter(
@@ -38,7 +40,7 @@ class DeadLetterConditions(RequestModel):
             source=self.source,
             destination=self.destination,
             error_like=self.error_like,
-            cause=self.cause,
+            cause=OLD_CAUSES.get(self.cause or "", self.cause),
         )
 
 

@@ -34,6 +34,8 @@ PAGE = DashboardPage(PATH, "Dead letters", 40, lambda rt: dead_letters.open_coun
 def show(rt: Runtime, request: Request) -> Context:
     given = {name: clean(value, 500).strip() for name, value in request.query_params.items()}
     chosen: dict[str, Any] = {name: given[name] for name in CONDITIONS if given.get(name)}
+    if chosen.get("cause") in dead_letters.OLD_CAUSES:
+        chosen["cause"] = dead_letters.OLD_CAUSES[chosen["cause"]]
     state = given["state"] if given.get("state") in STATES else "open"
     wanted = DeadLetterFilter(states=dead_letters.STATES if state == "all" else (state,), **chosen)
     rows = search.page(wanted, SHOWN + 1, number_of(given.get("before")))
