@@ -219,7 +219,7 @@ def _receiver(rt: Processing) -> str:
 def list_videos(config_path: Path | None, as_json: bool, wanted: str | None, limit: int) -> None:
     """List videos, the last updated first."""
     with processing_session(config_path):
-        found = videos.page(limit, status=wanted)
+        found = videos.page(limit, wanted=videos.VideoFilter(status=wanted))
     head = ("video", "status", "waits for", "updated", "title")
     rows = [(video.id, video.status, video.held or "", video.doc.updated_at, video.doc.title) for video in found]
     echo_documents([video.doc for video in found], head, rows, as_json=as_json)

@@ -18,7 +18,7 @@ from tests.browser.test_dashboard import visit
 
 pytestmark = pytest.mark.slow
 
-PAGES = ("/ui", "/ui/run", "/ui/deadletters", "/ui/videos/vid00000001")
+PAGES = ("/ui", "/ui/videos", "/ui/run", "/ui/deadletters", "/ui/videos/vid00000001")
 SHOWN = {
     "body": ("color", "fontFamily", "fontSize", "maxWidth"),
     "html": ("backgroundColor",),

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 
 import httpx
 import pytest
@@ -46,7 +47,7 @@ def app_of(bench, password: str | None = PASSWORD) -> Starlette:
     return create_app(settings, extra_routes=routes(bench.rt, password, LocalLogin(bench.home)))
 
 
-@pytest.mark.parametrize("path", ["/ui", "/ui/videos/vid00000001", "/ui/run", "/ui/deadletters"])
+@pytest.mark.parametrize("path", ["/ui", "/ui/videos", "/ui/videos/vid00000001", "/ui/run", "/ui/deadletters"])
 async def test_every_page_is_whole_and_its_texts_are_inert(bench, path):
     async with client(app_of(bench)) as http:
         page = await http.get(path)
@@ -56,10 +57,45 @@ async def test_every_page_is_whole_and_its_texts_are_inert(bench, path):
     words = {
         "/ui": "mystery",
         "/ui/videos/vid00000001": "is what was said",
+        "/ui/videos": "vid00000003",
         "/ui/run": "summarized",
         "/ui/deadletters": "tr_vid00000003",
     }
     assert words[path] in page.text
+
+
+async def test_the_list_of_videos_is_filtered_and_paged(bench):
+    for number in range(60):
+        bench.deliver(f"more{number:07d}", subject={"channel_id": "UCmore", "channel_title": "<b>Más</b>"})
+    bench.drain()
+
+    async def listed(http: httpx.AsyncClient, query: str) -> list[str]:
+        page = await http.get(f"/ui/videos{query}")
+        assert page.status_code == 200
+        assert "<script" not in page.text
+        assert "<b>M" not in page.text
+        return re.findall(r'class="name" href="/ui/videos/([^"]+)"', page.text)
+
+    async with client(app_of(bench)) as http:
+        first, rest = await listed(http, ""), await listed(http, "?offset=50")
+        assert (len(first), len(rest), len({*first, *rest})) == (50, 12, 62)
+        assert 'href="/ui/videos?channel=UCmore&amp;offset=50"' in (await http.get("/ui/videos?channel=UCmore")).text
+        assert len(await listed(http, "?channel=UCmore&offset=50")) == 10
+        assert await listed(http, "?status=failed") == ["vid00000003"]
+        assert await listed(http, "?q=ALERT(1)&status=summarized") == ["vid00000001"]
+        assert await listed(http, "?q=more0000007&since=24h&pipeline=creator_watchlist_handler") == ["more0000007"]
+        assert await listed(http, "?q=nothing+has+this+title") == []
+        assert "No video matches" in (await http.get("/ui/videos?q=nothing+has+this+title")).text
+        assert "60 videos" in (await http.get("/ui/videos?channel=UCmore")).text
+
+
+@pytest.mark.parametrize(
+    "query", ["status=x", "channel=%00", "since=1000y", "offset=-1", "offset=9999999999999", "pipeline=" + "x" * 5000,
+              "q=%ff%fe", "status=failed&status=summarized&offset=%D9%A1"],
+)  # fmt: skip
+async def test_a_filter_value_that_does_not_exist_is_ignored(bench, query):
+    async with client(app_of(bench)) as http:
+        assert (await http.get(f"/ui/videos?{query}")).status_code == 200
 
 
 async def test_an_unknown_video_is_404(bench):

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,39 @@ def test_a_video_begins_as_discovered(processing_store):
              updated_at, wake_at) VALUES ('v', 'failed', 'scraping', ?, 'p', 'video', 'u', 'c', 0, 0, 0)"""
     with pytest.raises(db.DatabaseError, match="begins as discovered"), db.writing():
         db.run(sql, db.dump(doc))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, {"a", "b", "c"}),
+        ({"status": "failed"}, {"c"}),
+        ({"pipeline": "other"}, {"b"}),
+        ({"channel": "UCtwo"}, {"b", "c"}),
+        ({"text": "100% RUST"}, {"a"}),
+        ({"text": "0_ "}, set()),
+        ({"text": "second chan"}, {"b", "c"}),
+        ({"text": "vid-b"}, {"b"}),
+        ({"since": NOW + 3}, {"c"}),
+        ({"channel": "UCtwo", "status": "discovered", "text": "go"}, {"b"}),
+        ({"text": "' OR 1=1 --"}, set()),
+    ],
+)
+def test_videos_are_filtered_on_both_engines(processing_store, wanted, found):
+    channels = {"a": ("UCone", "First channel"), "b": ("UCtwo", "Second channel"), "c": ("UCtwo", "Second channel")}
+    titles = {"a": "100% Rust", "b": "Go in 10 minutes", "c": "Go again"}
+    for number, name in enumerate("abc", 1):
+        known = a_video(f"vid-{name}")
+        channel, title = channels[name]
+        doc = known.doc.changed(title=titles[name], channel_id=channel, channel_title=title)
+        pipeline = "other" if name == "b" else known.pipeline
+        videos.add(replace(known, doc=doc, pipeline=pipeline), NOW + number)
+    videos.fail(videos.get("vid-c"), "no", NOW + 9)
+    query = videos.VideoFilter(**wanted)
+    assert {one.id for one in videos.page(10, wanted=query)} == {f"vid-{name}" for name in found}
+    assert videos.matching(query) == len(found)
+    assert videos.channels(9) == [("UCone", "First channel"), ("UCtwo", "Second channel")]
+    assert videos.pipelines() == sorted({"other", a_video().pipeline})
 
 
 def test_a_video_cannot_be_replaced_by_one_that_begins_anew(processing_store):

@@ -27,6 +27,7 @@ from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
 from csi.processing.pages import video_json
 from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
+from csi.processing.pages.video_list import video_list_facts
 from csi.processing.pipeline.runs import describe_run
 from csi.processing.problems import judge
 from csi.processing.runtime import Processing
@@ -47,7 +48,7 @@ THREADS_PER_PAGE = 4
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -76,6 +77,7 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
     ingester = IngesterClient(rt.net, settings.ingester_url, secrets.ingester, rt.now, settings.ingester_token_env)
     pages: dict[str, tuple[str, PageFacts]] = {
         "/ui": ("overview.html", lambda request: overview(rt)),
+        "/ui/videos": ("videos.html", lambda request: video_list_facts(rt, request)),
         "/ui/videos/{video_id}": ("video.html", lambda request: video_facts(rt, request)),
         "/ui/run": ("run.html", lambda request: run_facts(rt)),
         "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),

@@ -13,6 +13,7 @@ from csi.processing.pages.health import Handler
 from csi.processing.runtime import Processing
 from csi.processing.states import STATUSES
 from csi.processing.store import artifacts, db, videos
+from csi.processing.store.videos import VideoFilter
 
 LIST_PATH, VIDEO_PATH = "/processing/videos", "/processing/videos/{video_id}"
 KINDS = ("summary", "transcript")
@@ -63,7 +64,7 @@ def _page(request: Request) -> dict[str, Any]:
     if status is not None and status not in STATUSES:
         raise _WrongParameter(f"status: must be one of {', '.join(STATUSES)}")
     limit, offset = _whole(request, "limit", 50, MAX_ROWS), _whole(request, "offset", 0, 10**9)
-    found = videos.page(limit + 1, status=status, offset=offset)
+    found = videos.page(limit + 1, wanted=VideoFilter(status=status), offset=offset)
     shown = [_described(one) for one in found[:limit]]
     return {"videos": shown, "next": offset + limit if len(found) > limit else None}
 

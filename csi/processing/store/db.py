@@ -43,3 +43,8 @@ def new_id(prefix: str) -> str:
 
 def dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def doc_field(name: str) -> str:
+    """SQL for a text of the column `doc`."""
+    return f"(doc::jsonb ->> '{name}')" if is_postgres() else f"json_extract(doc, '$.{name}')"

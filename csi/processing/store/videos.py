@@ -7,7 +7,7 @@ from typing import Any
 from csi import clock
 from csi.processing.collection_models import VideoDocument
 from csi.processing.states import STAGE_OF, IllegalTransition, Status, check_transition
-from csi.processing.store.db import changed, dump, fetch, number, one
+from csi.processing.store.db import changed, doc_field, dump, fetch, number, one
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,21 @@ class ProcessingVideo:
         return self.doc.status
 
 
+@dataclass(frozen=True)
+class VideoFilter:
+    """Which videos; None: any."""
+
+    status: str | None = None
+    pipeline: str | None = None
+    channel: str | None = None
+    """A channel id."""
+    text: str | None = None
+    """Part of the title, of the channel's name, or of the video id."""
+    since: float | None = None
+    """Discovered at this time or later."""
+
+
+EVERY = VideoFilter()
 _COLUMNS = "doc, pipeline, kind, url, correlation_id, discovered_at, held"
 
 
@@ -109,11 +124,38 @@ def discovered(now: float, limit: int) -> list[ProcessingVideo]:
     return sorted(found, key=lambda video: -(video.doc.priority or 5))
 
 
-def page(limit: int, *, status: str | None = None, offset: int = 0) -> list[ProcessingVideo]:
+def page(limit: int, *, wanted: VideoFilter = EVERY, offset: int = 0) -> list[ProcessingVideo]:
     """The last updated first."""
-    where, params = ("WHERE status = ?", [status]) if status else ("", [])
+    where, params = _where(wanted)
     sql = f"SELECT {_COLUMNS} FROM videos {where} ORDER BY updated_at DESC, video_id LIMIT ? OFFSET ?"
     return [_video(row) for row in fetch(sql, *params, limit, offset)]
+
+
+def matching(wanted: VideoFilter) -> int:
+    where, params = _where(wanted)
+    return number(f"SELECT count(*) FROM videos {where}", *params)
+
+
+def _where(wanted: VideoFilter) -> tuple[str, list[Any]]:
+    columns = {"status = ?": wanted.status, "pipeline = ?": wanted.pipeline, "discovered_at >= ?": wanted.since}
+    columns[f"{doc_field('channel_id')} = ?"] = wanted.channel
+    if wanted.text:
+        like = wanted.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        searched = f"{doc_field('title')} || ' ' || {doc_field('channel_title')} || ' ' || video_id"
+        columns[f"LOWER({searched}) LIKE LOWER(?) ESCAPE '!'"] = f"%{like}%"
+    given = {sql: value for sql, value in columns.items() if value is not None}
+    return f"WHERE {' AND '.join(given)}" if given else "", list(given.values())
+
+
+def channels(limit: int) -> list[tuple[str, str]]:
+    """Id and name of the channels with videos, by name."""
+    ref, name = doc_field("channel_id"), doc_field("channel_title")
+    sql = f"SELECT {ref}, MAX({name}) FROM videos GROUP BY {ref} ORDER BY LOWER(MAX({name})), {ref} LIMIT ?"
+    return [(ref, name) for ref, name in fetch(sql, limit)]
+
+
+def pipelines() -> list[str]:
+    return [row[0] for row in fetch("SELECT DISTINCT pipeline FROM videos ORDER BY pipeline")]
 
 
 def counts() -> dict[str, int]:
