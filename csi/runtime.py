@@ -5,9 +5,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -85,11 +86,29 @@ class CatalogUnits:
     channels: int
 
 
+class RecentIds:
+    """The ids that were added last. Threads may share it."""
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._most, self._ids, self._lock = most, dict[int, None](), threading.Lock()
+
+    def add(self, ids: Iterable[int]) -> None:
+        with self._lock:
+            self._ids.update(dict.fromkeys(ids))
+            for old in list(islice(self._ids, max(len(self._ids) - self._most, 0))):
+                del self._ids[old]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._ids
+
+
 @dataclass
 class ProcessState:
     """What this process remembers between two steps. Losing it costs time only: the rows decide."""
 
     poll_slots: PollSlots = field(default_factory=PollSlots)
+    ingested: RecentIds = field(default_factory=RecentIds)
+    """Items that this process deleted from the inbox: a wake-up for one of them is dropped. Ids are never reused."""
     scheduled_flushes: dict[str, float] = field(default_factory=dict)
     """By lane, when Huey flushes it next: one wake-up per lane, however many events wait for it."""
     queue_depth: int | None = None

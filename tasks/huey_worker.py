@@ -118,6 +118,10 @@ class WorkerProcess(ABC):
     def drop_broken_connection(self) -> None:
         """After a database error: the next statement opens a new connection where the old one is broken."""
 
+    def is_done(self, task: Task) -> bool:
+        """Whether this task would find nothing to do: it is dropped from the queue without being run."""
+        return False
+
     def reopen_connections(self) -> None:  # noqa: B027 a worker without SQLite has nothing to do here
         """After an I/O error: a file that was replaced or removed under a connection stays broken for it."""
 
@@ -273,12 +277,15 @@ class QueueHuey(Huey):
         return GuardedTask
 
     def dequeue(self) -> Task | None:
-        """The next task. Unreadable messages are dropped: the maintenance loop finds the rows they were for."""
+        """The next task that has something to do. Unreadable messages are dropped: the maintenance loop finds the rows
+        they were for."""
         task, dropped = None, 0
         try:
             while task is None and (data := self.storage.dequeue()) is not None:
                 task = self._read(data)
                 dropped += task is None
+                if task is not None and self.worker.is_done(task):
+                    task, self.task_ended_at = None, time.monotonic()
         except Exception:
             self.note_failure()
             raise

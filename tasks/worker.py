@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from huey.api import Task
+
 from csi import systemd
 from csi.config import loader
 from csi.jobs import run_job
@@ -43,6 +45,8 @@ START_SECONDS = 60.0
 """A worker that has just started, or whose database works again, may not have written its heartbeat yet."""
 FRESH_SECONDS = 30.0
 """After this long without a pass of the maintenance loop the heartbeat URL is not pinged."""
+
+INGEST = "ingest_item"
 
 _opening = threading.Lock()
 _held: list[Runtime] = []
@@ -120,6 +124,10 @@ class IngesterWorker(WorkerProcess):
 
     def release_leases(self) -> int:
         return leases.release_own(runtime().now())
+
+    def is_done(self, task: Task) -> bool:
+        """An item that another task took along. A task costs more than this look, and there is one for each item."""
+        return task.name == INGEST and task.args[0] in runtime().process.ingested
 
     def drop_broken_connection(self) -> None:
         db.drop_broken_connection()

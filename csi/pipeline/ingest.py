@@ -119,6 +119,7 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
             [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
         )
         _close_dead_letters(kept, {one.item.id for one, _ in stored}, now)
+    rt.process.ingested.add(ours)
     for one, _ in stored:
         event = one.event
         log.info("event stored", source=event.source, event_type=event.event_type, event_id=event.event_id)

@@ -25,7 +25,7 @@ class ScriptedWorker(WorkerProcess):
 
     def __init__(self, *passes):
         super().__init__()
-        self.passes, self.numbers, self.dropped = list(passes), [], 0
+        self.passes, self.numbers, self.dropped, self.done = list(passes), [], 0, set()
 
     def boot(self, threads):
         raise ConfigError("csi.queue: not usable")
@@ -37,6 +37,9 @@ class ScriptedWorker(WorkerProcess):
             self.pause()
         if error is not None:
             raise error
+
+    def is_done(self, task):
+        return task.args[0] in self.done
 
     def release_leases(self):
         raise OSError("disk full")
@@ -187,3 +190,15 @@ def test_only_the_leader_enqueues_periodic_tasks(huey, monkeypatch):
     assert len(huey.read_periodic(None)) == 1
     monkeypatch.setattr(huey.worker, "is_leader", lambda: False)
     assert huey.read_periodic(None) == []
+
+
+def test_a_task_whose_work_is_done_is_dropped_without_being_run(huey):
+    @huey.task()
+    def ingest(number):
+        raise AssertionError
+
+    huey.enqueue_many([ingest.s(number) for number in (1, 2, 3)])
+    huey.worker.done = {1, 2}
+    assert huey.dequeue().args == (3,)
+    assert huey.task_ended_at > 0, "a queue that only has such tasks makes progress"
+    assert huey.dequeue() is None
