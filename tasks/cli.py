@@ -172,6 +172,8 @@ def _row_words(one: Queued) -> str | None:
             return f"{watch.source} {watch.ref} ({watch.state})" if watch else "the watch was removed"
         case "ingest":
             return backlog_rows.item_key(number) or "the item is an event by now"
+        case "ahead":
+            return f"items of watch {number} before their turn, while nothing else waits"
         case "deliver":
             batch = batches.find(number)
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"

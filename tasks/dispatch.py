@@ -19,8 +19,10 @@ PRIORITY = {
     "ingest": 10,
     "subscribe": 5,
     "job": 5,
+    "ahead": 0,
 }
-"""Later steps come first. Polls come before the items of other watches, so that one flood does not stop all polls."""
+"""Later steps come first. Polls come before the items of other watches, so that one flood does not stop all polls.
+What a flood may do ahead of its turn comes after everything else."""
 
 URGENT = 50
 
@@ -47,6 +49,7 @@ def _task(wake: Wake) -> Task:
     wrapper = {
         "poll": poll.poll_watch,
         "ingest": ingest.ingest_item,
+        "ahead": ingest.ingest_ahead,
         "flush": flush_tier,
         "deliver": deliver.deliver_batch,
         "probe": deliver.probe_receiver,

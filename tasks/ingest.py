@@ -1,7 +1,7 @@
 """Turn one inbox item, and those that were woken with it, into events."""
 
+from csi.pipeline import ingest
 from csi.pipeline.flush import flush_due_lanes
-from csi.pipeline.ingest import ingest
 from huey_config import huey
 from tasks.dispatch import dispatch
 from tasks.worker import runtime
@@ -9,4 +9,9 @@ from tasks.worker import runtime
 
 @huey.task()
 def ingest_item(item_id: int) -> None:
-    dispatch(flush_due_lanes(runtime(), ingest(runtime(), item_id)))
+    dispatch(flush_due_lanes(runtime(), ingest.ingest(runtime(), item_id)))
+
+
+@huey.task()
+def ingest_ahead(watch_id: int) -> None:
+    dispatch(flush_due_lanes(runtime(), ingest.ingest_ahead(runtime(), watch_id)))

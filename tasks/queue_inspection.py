@@ -20,6 +20,7 @@ from tasks.serializer import JsonSerializer, UnreadableMessage
 STEPS = {
     "poll_watch": "poll",
     "ingest_item": "ingest",
+    "ingest_ahead": "ahead",
     "flush_tier": "flush",
     "deliver_batch": "deliver",
     "probe_receiver": "probe",

@@ -38,15 +38,25 @@ class NormalizedItem:
     key: str
 
 
-def ingest(rt: Runtime, item_id: int) -> list[Wake]:
+def ingest(rt: Runtime, item_id: int, *, ahead: bool = False) -> list[Wake]:
     """Normalize, route, dedupe and store an item, and those that were woken with it. Their inbox rows are
     deleted in the transaction that stores the events."""
     # Committed before any item is handled: an item that ends the process leaves a lease, which its next claim counts.
-    items = inbox.claim(item_id, rt.now())
+    items = inbox.claim(item_id, rt.now(), ahead=ahead)
     if not items:
         return []
     wakes = _handle(rt, items)
     return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
+
+
+def ingest_ahead(rt: Runtime, watch_id: int) -> list[Wake]:
+    """Handle the next items of a flood before their turn. Its task has the lowest priority and wakes itself again after
+    each claim: it uses what no other watch needs. If it is lost, the items are handled at their turn."""
+    item_id = inbox.next_unclaimed(watch_id)
+    # Items of a source that is not configured stay as they are, and would be found again and again.
+    if item_id is None or watches.routing_of(watch_id).source not in rt.settings.sources:
+        return []
+    return [*ingest(rt, item_id, ahead=True), Wake("ahead", watch_id)]
 
 
 def _wake_suspect(rt: Runtime) -> list[Wake]:
@@ -212,11 +222,17 @@ def _entries(
     rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, destinations: Sequence[Destination]
 ) -> list[NewEntry]:
     item, lanes = one.item, [(to, to.lane(_lane(rt, watch))) for to in destinations]
-    # Due from the time the poll saw the item: the time it waited in the inbox counts against the tier's delay.
-    return [
-        NewEntry(event_pk, to.name, lane, item.watch_id, item.id, item.seen_at + to.tiers.of(lane).max_delay_seconds)
-        for to, lane in lanes
-    ]
+    due = [(to.name, lane, _due_from(item, lane) + to.tiers.of(lane).max_delay_seconds) for to, lane in lanes]
+    return [NewEntry(event_pk, name, lane, item.watch_id, item.id, due_at) for name, lane, due_at in due]
+
+
+def _due_from(item: ClaimedItem, lane: str) -> float:
+    """Since when its tier's delay counts: since the poll saw the item, also while it waited in the inbox.
+
+    In lanes without order the due time decides what is sent first: there the events of a flood that were handled ahead
+    of their turn take their turn, or those of other watches would wait behind all of them.
+    """
+    return max(item.seen_at, item.turn_at) if lane in outbox.UNORDERED else item.seen_at
 
 
 def _reject_malformed(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:

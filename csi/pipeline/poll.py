@@ -326,12 +326,13 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
     backpressure.note_added(rt, len(stored))
     _log_success(watch, len(stored), len(new.old), now)
     # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
-    return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
+    return [*_wake_items(watch.id, stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
 
 
-def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
-    """Of a flood, AT_ONCE items a second, so that it does not hold up other watches. Each item has a wake-up of its own
-    in the first second; later one for every TOGETHER items, which is what a task handles."""
+def _wake_items(watch_id: int, ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
+    """Of a flood, AT_ONCE items a second, so that it does not hold up other watches, and more while nothing else waits.
+    Each item has a wake-up of its own in the first second; later one for every TOGETHER items, which is what a task
+    handles."""
     later = ids[inbox.AT_ONCE :: inbox.TOGETHER]
     return [
         *(Wake("ingest", item_id, urgent=urgent) for item_id in ids[: inbox.AT_ONCE]),
@@ -339,6 +340,7 @@ def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
             Wake("ingest", item_id, at=now + 1 + place * inbox.TOGETHER // inbox.AT_ONCE)
             for place, item_id in enumerate(later)
         ),
+        *([Wake("ahead", watch_id)] if later else []),
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Step = Literal["poll", "ingest", "flush", "deliver", "probe", "test", "job", "inbound", "subscribe"]
+Step = Literal["poll", "ingest", "ahead", "flush", "deliver", "probe", "test", "job", "inbound", "subscribe"]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ GRACE_SECONDS = 5.0
 """How long the wake-up that follows the commit may take before rescue repeats it."""
 
 AT_ONCE = 250
-"""Items of one poll that are woken at once; the poll schedules as many for each second after it."""
+"""Items of one poll that are woken at once; the poll schedules as many for each second after it. While nothing else
+waits, they are handled ahead of that (csi.pipeline.ingest.ingest_ahead)."""
 
 LEASE_SECONDS = 30.0
 
@@ -70,6 +71,8 @@ class ClaimedItem:
     lease_token: str
     letter_id: int | None = None
     """The dead letter that is replayed with this item."""
+    turn_at: float = 0.0
+    """When the pace of a flood would have handled it. 0: now, it is not handled ahead of its turn."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]
     return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
 
 
-def claim(item_id: int, now: float) -> list[ClaimedItem]:
-    """Claim this item and, if it was never claimed before, those of its watch that were woken with it.
+def claim(item_id: int, now: float, *, ahead: bool = False) -> list[ClaimedItem]:
+    """Claim this item and, if it was never claimed before, those of its watch that were woken with it. `ahead`: their
+    turn has not come.
 
     The claim is committed before anything is handled, so that a crash leaves an expired lease behind. An item with an
     expired lease is claimed alone: if it ends the process again, no other item is counted with it.
@@ -119,7 +123,17 @@ def claim(item_id: int, now: float) -> list[ClaimedItem]:
             found = fetch(run_, token, until, until, watch_id, item_id, wake_at)
         else:
             found = fetch(_CLAIM_ONE, token, until, until, item_id, now, now)
-    return sorted((ClaimedItem(*row) for row in found), key=lambda item: item.id)
+    turn_at = wake_at - GRACE_SECONDS if ahead else 0.0
+    return sorted((ClaimedItem(*(*row, turn_at)) for row in found), key=lambda item: item.id)
+
+
+def next_unclaimed(watch_id: int) -> int | None:
+    """The first waiting item of this watch that was never claimed, also before it is due."""
+    sql = (
+        "SELECT id FROM inbox WHERE state = 'new' AND watch_id = ? AND lease_token IS NULL AND claims = 0 "
+        "ORDER BY id LIMIT 1"
+    )
+    return number(sql, watch_id) or None
 
 
 def waiting(at_most: int) -> int:

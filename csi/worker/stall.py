@@ -9,7 +9,7 @@ HUNG_SECONDS = 150.0
 LONG_TASK_SECONDS = 1800.0
 """For tasks that delete, archive or fetch in many small steps."""
 
-STEPS = ("poll_watch", "ingest_item", "flush_tier", "deliver_batch", "probe_receiver")
+STEPS = ("poll_watch", "ingest_item", "ingest_ahead", "flush_tier", "deliver_batch", "probe_receiver")
 """The tasks that are steps of the pipeline."""
 POLL = "poll_watch"
 

@@ -12,8 +12,10 @@ from csi.adapters.base import Position, RawEvent, ReadResult, WatchedSource
 from csi.config.settings import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import ingest, poll, schedule
+from csi.pipeline.wake import Wake
 from csi.store import db, inbox, watches
 from csi.store.models import Event, Watch
+from tasks import dispatch
 from tests.rigs.in_process import InProcessPipeline, polling_pipeline
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -109,6 +111,39 @@ def test_ten_thousand_items_from_one_source_leave_the_other_99_their_turn(taps, 
     for wake in later:
         ingest.ingest(line.rt, int(wake.key))
     assert db.number("SELECT COUNT(*) FROM inbox") == 0, "each task handles 50 items, so these few handle them all"
+
+
+def test_a_flood_is_handled_ahead_of_its_turn_while_nothing_else_waits(taps, clock):
+    (flood, *_), line = schedule.plan(taps.rt, horizon=0), taps
+    (found,) = poll.poll(line.rt, int(flood.key))
+    waiting = [wake for wake in found if wake.step == "ahead"]
+    assert waiting == [Wake("ahead", flood.key)]
+    assert dispatch.PRIORITY["ahead"] < min(value for step, value in dispatch.PRIORITY.items() if step != "ahead")
+    tasks = 0
+    while waiting:
+        waiting = [wake for wake in ingest.ingest_ahead(line.rt, int(waiting[0].key)) if wake.step == "ahead"]
+        tasks += 1
+    assert tasks == 10_000 // inbox.TOGETHER + 1
+    assert db.number("SELECT COUNT(*) FROM inbox") == 0
+    first, last = (wake.key for wake in (found[0], found[-3]))
+    assert last in line.rt.process.ingested, "its wake-up at its turn is dropped"
+    assert first in line.rt.process.ingested
+
+
+@pytest.mark.parametrize(("tier", "is_spread"), [("standard", False), ("high_volume", True)])
+def test_what_a_flood_did_ahead_takes_its_turn_where_the_time_decides_what_is_sent_first(taps, clock, tier, is_spread):
+    db.run("UPDATE watches SET tier = ?", tier)
+    (found,) = poll.poll(taps.rt, int(schedule.plan(taps.rt, horizon=0)[0].key))
+    while found:
+        found = [wake for wake in ingest.ingest_ahead(taps.rt, 1) if wake.step == "ahead"]
+    first, last = db.fetch("SELECT MIN(due_at), MAX(due_at) FROM outbox")[0]
+    assert last - first == (39 if is_spread else 0)
+
+
+def test_items_of_a_source_that_is_gone_are_not_taken_again_and_again(taps):
+    (found,) = poll.poll(taps.rt, int(schedule.plan(taps.rt, horizon=0)[0].key))
+    taps.rt.settings.sources.pop("taps")
+    assert ingest.ingest_ahead(taps.rt, int(found[-1].key)) == []
 
 
 def test_a_playlist_of_5000_is_stored_whole_and_others_are_read_meanwhile(tmp_path, clock):
