@@ -29,6 +29,7 @@ test: setup lint  ## run lint, types, import rules and all tests
 faults: setup  ## run every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults -n 2
+	$(BIN)/python -m pytest tests/unit --hypothesis-profile thorough -n 2
 
 soak: setup  ## run for a long time with random faults on both sides: make soak SECONDS=600 SEED=7
 	$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

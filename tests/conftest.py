@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from csi.store import db
 from csi.store.models import database
 
 if TYPE_CHECKING:
     from tests.rigs.processing_bench import ProcessingBench
+
+# Every run draws new examples, so a few each are enough; `make faults` asks for the thorough profile.
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("thorough", max_examples=400, deadline=None)
+settings.load_profile("quick")
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 

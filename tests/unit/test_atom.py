@@ -198,7 +198,7 @@ def _entries(draw: st.DrawFn) -> str:
 
 
 @given(st.lists(_entries(), max_size=3))
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_made_up_youtube_feeds_are_read_fast_and_equal(entries):
     body = feed(*entries)
     fast = atom.fast_entries(body)
@@ -207,7 +207,7 @@ def test_made_up_youtube_feeds_are_read_fast_and_equal(entries):
 
 
 @given(st.lists(_entries(), min_size=1, max_size=2), st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_a_feed_with_a_piece_cut_out_or_doubled_is_equal_or_refused(entries, data):
     body = feed(*entries)
     start = data.draw(st.integers(0, len(body)))

@@ -186,7 +186,7 @@ def test_a_feed_cut_off_anywhere_is_an_error():
 
 
 @given(st.binary(max_size=400) | st.text(max_size=400).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_no_bytes_at_all_end_in_anything_but_a_source_error(junk):
     for body in (junk, feed(entry()).replace(b"A title", junk), HEAD.encode() + junk, junk + GOOD):
         try:
@@ -208,7 +208,7 @@ def test_no_bytes_at_all_end_in_anything_but_a_source_error(junk):
     ),
     st.sampled_from(["entry", "item", "yt_videoid", "snippet", "facts"]),
 )
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_no_payload_makes_an_adapter_fail_but_as_malformed(value, place):
     from csi.adapters.base import RawEvent
     from csi.adapters.youtube_playlist import YouTubePlaylistAdapter

@@ -343,7 +343,7 @@ PIECES += [
     "youtube_playlist",
 ]
 yamlish = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick

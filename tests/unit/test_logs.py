@@ -149,7 +149,7 @@ def test_a_value_that_contains_itself(lines: Lines) -> None:
 ANYTHING = st.text(max_size=60) | st.sampled_from(["\n", "\r\n", "\x1b[2J", "\u2028", "\x85", "\ud800", "{x}", "{"])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=ANYTHING, value=ANYTHING, key=st.text(min_size=1, max_size=10), number=st.floats() | st.integers())
 def test_one_line_per_record_always(message: str, value: str, key: str, number: float) -> None:
     for form in ("json", "text"):
