@@ -17,10 +17,12 @@ from csi import clock, logs
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
 from csi.config import destination_secrets, key_files, loader
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.destination_profiles import signing_key
 from csi.config.loader import variable_names
 from csi.config.secrets import read_secret, read_variable
-from csi.config.settings import DestinationSettings, Settings, SourceSettings, UnusableSource
+from csi.config.settings import Settings
+from csi.config.source_settings import SourceSettings, UnusableSource
 from csi.emitter.destination import Destination, build, destinations
 from csi.emitter.http import PreviousKey
 from csi.errors import ConfigError, SourceError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from csi.config.settings import SourceSettings, WatchSettings
+from csi.config.source_settings import SourceSettings, WatchSettings
 from csi.errors import SourceError
 from csi.ingester.event import CreatorSignalEvent
 from csi.net import AddressGuard, Net

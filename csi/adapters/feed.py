@@ -25,7 +25,8 @@ from csi.adapters.base import (
 )
 from csi.adapters.feed_document import FeedDocument, FeedItem
 from csi.config.durations import Seconds
-from csi.config.settings import PushSettings, SourceSettings, VariableName, WatchSettings, check_url
+from csi.config.setting_types import VariableName, check_url
+from csi.config.source_settings import PushSettings, SourceSettings, WatchSettings
 from csi.errors import MalformedItem, NetError, SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.event import CreatorSignalEvent

@@ -18,7 +18,7 @@ from csi.adapters.reddit import read_groups
 from csi.adapters.reddit.listing import WINDOW, Listing, Post, Reddit
 from csi.adapters.reddit.read_groups import GroupPlan
 from csi.adapters.reddit.settings import RedditSettings, subreddit_name
-from csi.config.settings import SourceSettings
+from csi.config.source_settings import SourceSettings
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
 

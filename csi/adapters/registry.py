@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from csi.adapters.base import SourceAdapter, Tools
-from csi.config.settings import SourceSettings, unusable_source
+from csi.config.source_settings import SourceSettings, unusable_source
 from csi.logs import redact
 
 GROUP = "csi.sources"
@@ -101,7 +101,7 @@ def interface_fault(name: str, adapter: object) -> str | None:
         return f"{adapter.__name__}.name is {getattr(adapter, 'name', None)!r}, and the entry point's name is {name!r}"
     settings = adapter.Settings
     if not isinstance(settings, type) or not issubclass(settings, SourceSettings):
-        return f"{adapter.__name__}.Settings is not a subclass of csi.config.settings.SourceSettings"
+        return f"{adapter.__name__}.Settings is not a subclass of csi.config.source_settings.SourceSettings"
     if settings.watch_key is not None and settings.watch_key not in settings.model_fields:
         return f"{settings.__name__}.watch_key names {settings.watch_key!r}, which is not one of its fields"
     return None

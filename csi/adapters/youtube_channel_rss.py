@@ -28,7 +28,8 @@ from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
 from csi.adapters.youtube.references import channel_id_fault
 from csi.config.durations import Seconds
-from csi.config.settings import PushSettings, SourceSettings, SourceUrl, TierName, WatchSettings, YouTubeId
+from csi.config.setting_types import SourceUrl, TierName, YouTubeId
+from csi.config.source_settings import PushSettings, SourceSettings, WatchSettings
 from csi.errors import NetError, SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.event import CreatorSignalEvent

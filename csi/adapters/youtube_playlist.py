@@ -23,7 +23,8 @@ from csi.adapters.youtube.api import (
 from csi.adapters.youtube.enrich import Enricher, details_of
 from csi.adapters.youtube.references import playlist_id_fault
 from csi.config.durations import Seconds
-from csi.config.settings import AdaptivePolling, SourceSettings, TierName, WatchSettings, YouTubeId
+from csi.config.setting_types import TierName, YouTubeId
+from csi.config.source_settings import AdaptivePolling, SourceSettings, WatchSettings
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log

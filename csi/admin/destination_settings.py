@@ -17,11 +17,12 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from csi import notifications
 from csi.config import destination_secrets
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.destination_profiles import PRESETS
 from csi.config.destination_secrets import PREVIOUS, variable_of
 from csi.config.loader import destination_faults, find_file, variable_names
 from csi.config.secrets import read_secret, secret_fault
-from csi.config.settings import DestinationSettings, Name
+from csi.config.setting_types import Name
 from csi.emitter.destination import DEFAULT
 from csi.errors import CsiError
 from csi.logs import log, register_secret

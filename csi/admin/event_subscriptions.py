@@ -16,9 +16,10 @@ from pydantic import SecretStr
 
 from csi.admin.destination_settings import kept_secrets
 from csi.config import destination_secrets
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.destination_profiles import signing_key
 from csi.config.destination_secrets import PREVIOUS, variable_of
-from csi.config.settings import DestinationSettings, check_url
+from csi.config.setting_types import check_url
 from csi.emitter import http
 from csi.emitter.destination import build
 from csi.errors import CsiError, NetError

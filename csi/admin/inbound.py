@@ -11,7 +11,7 @@ from typing import Any
 from csi import clock
 from csi.config import key_files
 from csi.config.secrets import read_variable
-from csi.config.settings import TIERS
+from csi.config.setting_types import TIERS
 from csi.errors import CsiError
 from csi.ingester import webhook_signature
 from csi.net import local_url

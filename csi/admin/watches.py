@@ -13,7 +13,7 @@ from csi.adapters.youtube.api import ApiSettings, DataApi
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_youtube_address, parse_reference
 from csi.admin import channel_lists
 from csi.config.problems import models_in, unknown_name
-from csi.config.settings import SourceSettings, WatchSettings
+from csi.config.source_settings import SourceSettings, WatchSettings
 from csi.errors import CsiError, SourceError
 from csi.logs import log
 from csi.pipeline import quota_schedule, schedule

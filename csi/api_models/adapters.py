@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import BaseModel
 
 from csi.api_models.base import ApiModel, RedactedOrNone
-from csi.config.settings import SourceSettings
+from csi.config.source_settings import SourceSettings
 
 if TYPE_CHECKING:
     from csi.adapters.registry import InstalledAdapter

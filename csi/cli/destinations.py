@@ -15,7 +15,7 @@ from csi.admin import destination_settings as managed
 from csi.admin import destinations as delivery
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, yes_option
 from csi.cli.output import confirm, echo_json, echo_lines, echo_table, plain, plural, safe, stamp
-from csi.config import settings
+from csi.config import delivery_settings
 from csi.doctor import sample_event_test
 from csi.ingester.text import clean
 from csi.status import destination_details, destinations
@@ -253,8 +253,8 @@ def _given(pairs: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
-        if not sign or key not in settings.DestinationSettings.model_fields:
-            known = ", ".join(settings.DestinationSettings.model_fields)
+        if not sign or key not in delivery_settings.DestinationSettings.model_fields:
+            known = ", ".join(delivery_settings.DestinationSettings.model_fields)
             raise click.UsageError(f"{key[:40]!r} is not KEY=VALUE of a known key; known are {known}.")
         found[key] = managed.value_of(text)
     return found

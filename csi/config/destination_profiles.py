@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
-    from csi.config.settings import DestinationSettings
+    from csi.config.delivery_settings import DestinationSettings
 
 Answers = Literal["contract", "status"]
 BodyForm = Literal["batch", "event", "cloudevents", "cloudevents_batch", "mcp_event"]

@@ -9,22 +9,14 @@ from typing import Any
 from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model
 
 from csi import body_template, notifications
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.destination_profiles import PRESETS, signing_key
 from csi.config.problems import MAX_PROBLEMS, explain, position_of, report, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
-from csi.config.settings import (
-    ConfigFile,
-    DestinationSettings,
-    EnvironmentSecrets,
-    Model,
-    Settings,
-    SourceSettings,
-    UnusableSource,
-    check_url,
-    is_server,
-    is_unprotected_redis,
-)
+from csi.config.setting_types import Model, check_url
+from csi.config.settings import ConfigFile, EnvironmentSecrets, Settings, is_server, is_unprotected_redis
+from csi.config.source_settings import SourceSettings, UnusableSource
 from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
 from csi.config.yaml_reader import ConfigProblem, KeyPath, parse_yaml
 from csi.errors import ConfigError, MissingSetting

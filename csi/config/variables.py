@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from csi.config.secrets import Environment, is_set, read_secret, read_variable, url_password
-from csi.config.settings import check_url, looks_like_postgres
+from csi.config.setting_types import check_url
+from csi.config.settings import looks_like_postgres
 from csi.config.yaml_reader import ConfigProblem, KeyPath, YamlDocument, is_clean, retype
 
 OVERRIDES: dict[str, KeyPath] = {

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from csi.config.settings import WEEKDAYS, MaintenanceWindow
+from csi.config.setting_types import WEEKDAYS, MaintenanceWindow
 
 
 def windows_end(windows: Iterable[MaintenanceWindow], timezone: str, now: float) -> float | None:

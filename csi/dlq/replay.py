@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from csi import clock
-from csi.config.settings import STREAM
+from csi.config.delivery_settings import STREAM
 from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.errors import CsiError

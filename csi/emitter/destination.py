@@ -7,18 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from csi.config.delivery_settings import RESEND, STREAM, DestinationSettings, JsonForm, PriorityBehavior, TierSettings
 from csi.config.destination_profiles import GROUP_SECONDS, signing_key
-from csi.config.settings import (
-    RESEND,
-    STREAM,
-    TIERS,
-    DestinationSettings,
-    JsonForm,
-    MaintenanceWindow,
-    PriorityBehavior,
-    Settings,
-    TierSettings,
-)
+from csi.config.setting_types import TIERS, MaintenanceWindow
+from csi.config.settings import Settings
 from csi.config.weekly_windows import windows_end
 from csi.emitter.http import Receiver
 from csi.emitter.profile import Profile

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from csi import clock
-from csi.config.settings import STREAM
+from csi.config.delivery_settings import STREAM
 from csi.emitter import http
 from csi.emitter.destination import Destination
 from csi.emitter.verdict import Delivered, PerEvent, Refused, Throttled, judge

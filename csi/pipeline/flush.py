@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from csi.config.settings import STREAM
+from csi.config.delivery_settings import STREAM
 from csi.dlq.dead_letters import PROBE_CANDIDATES
 from csi.emitter.destination import LANES, Destination
 from csi.pipeline import destination_state, redrive

@@ -12,7 +12,7 @@ from csi.adapters.base import PushContent, RawEvent
 from csi.adapters.composio import ComposioMessage
 from csi.adapters.youtube import push_document
 from csi.adapters.youtube.api import is_readable
-from csi.config.settings import TIERS
+from csi.config.setting_types import TIERS
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log

@@ -7,7 +7,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.base import RawEvent
-from csi.config.settings import STREAM
+from csi.config.delivery_settings import STREAM
 from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
 from csi.errors import MalformedItem

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from csi.config import quota_warnings
-from csi.config.settings import SourceSettings
+from csi.config.source_settings import SourceSettings
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.scheduling import cadence

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from csi.config.settings import FirstPollLast, WatchSettings
+from csi.config.source_settings import FirstPollLast, WatchSettings
 from csi.logs import log
 from csi.pipeline import backpressure, clock_check, disk_guard, quota_schedule, watch_removal
 from csi.pipeline.wake import Wake

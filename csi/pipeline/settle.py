@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from csi import clock
+from csi.config.delivery_settings import RESEND, STREAM
 from csi.config.destination_profiles import Answers
-from csi.config.settings import RESEND, STREAM
 from csi.dlq import dead_letters
 from csi.emitter.destination import Destination
 from csi.emitter.failure_cause import REFUSES_ALL, without_code

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from csi.adapters import response_headers
 from csi.adapters.base import PushTopic
-from csi.config.settings import PushSettings
+from csi.config.source_settings import PushSettings
 from csi.errors import NetError
 from csi.logs import log
 from csi.net import HttpLimits

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from csi.config.settings import SourceSettings
+from csi.config.source_settings import SourceSettings
 from csi.logs import log
 from csi.store import held_removals, incidents
 from csi.store.held_removals import LostWatch, names

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from csi.config.settings import KINDS
+from csi.config.source_settings import KINDS
 from csi.patterns import PatternRefused, TitlePattern, compile_pattern, judge
 
 _BECOMES = {"upcoming": frozenset({"live", "video", "short"}), "live": frozenset({"video"})}

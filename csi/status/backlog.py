@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from csi import clock
-from csi.config.settings import TierSettings
+from csi.config.delivery_settings import TierSettings
 from csi.emitter.destination import LANES
 from csi.emitter.verdict import RETRY_DELAYS
 from csi.logs import redact

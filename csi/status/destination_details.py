@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from csi.config.settings import DestinationSettings
+from csi.config.delivery_settings import DestinationSettings
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationStatus, all_destinations, destination_status, known_name
 from csi.store import managed_destinations

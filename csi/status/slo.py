@@ -6,7 +6,7 @@ from math import ceil
 from typing import ClassVar, Literal
 
 from csi import clock
-from csi.config.settings import TIERS
+from csi.config.setting_types import TIERS
 from csi.runtime import Runtime
 from csi.store import heartbeats
 from csi.store.heartbeats import WORKER, Attendance

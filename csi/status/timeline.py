@@ -8,7 +8,7 @@ from typing import Any
 
 from csi import clock
 from csi.adapters import registry
-from csi.config.settings import RESEND, TierSettings
+from csi.config.delivery_settings import RESEND, TierSettings
 from csi.dlq import dead_letters
 from csi.dlq.dead_letters import StoredDeadLetter
 from csi.emitter.failure_cause import without_code

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from csi.config.settings import RESEND
+from csi.config.delivery_settings import RESEND
 from csi.store import events
 from csi.store.db import changed, chunks, column, fetch, fetch_all, is_postgres, marks, number, run, skip_locked, value
 from csi.store.events import StoredEvent

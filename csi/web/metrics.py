@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from csi import __version__
 from csi.catalog.data_api import UNITS
-from csi.config.settings import RESEND, STREAM, TIERS
+from csi.config.delivery_settings import RESEND, STREAM
+from csi.config.setting_types import TIERS
 from csi.dlq.dead_letters import OLD_CAUSES
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact

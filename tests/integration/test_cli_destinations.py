@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook
 
 from csi.admin import destination_settings as managed
 from csi.config import destination_secrets
-from csi.config.settings import DestinationSettings
+from csi.config.delivery_settings import DestinationSettings
 from csi.store import audit, db, events, managed_destinations
 from csi.web.shared_state import Sidecar
 from tests.fakes.scripted_receiver import ReceivedRequest, ScriptedReceiver, accept, json_reply

@@ -2,7 +2,7 @@
 
 import pytest
 
-from csi.config.settings import TierSettings
+from csi.config.delivery_settings import TierSettings
 from csi.dlq import dead_letters
 from csi.status.backlog import PendingPlace, why_pending, with_worker
 from csi.status.destinations import DestinationState

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from csi import __version__
-from csi.config.settings import DestinationSettings
+from csi.config.delivery_settings import DestinationSettings
 from csi.doctor import destination_check
 from csi.emitter import http
 from csi.emitter.destination import build

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from csi.admin import resending
-from csi.config.settings import RESEND
+from csi.config.delivery_settings import RESEND
 from csi.runtime import Runtime
 from csi.status import slo, timeline
 from csi.store import audit, counters, db, destinations, events

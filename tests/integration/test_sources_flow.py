@@ -9,7 +9,7 @@ from csi.adapters.youtube.references import UnknownReference
 from csi.admin import watches
 from csi.admin.watches import WatchOptions, WatchRefused
 from csi.api_models import WatchJson
-from csi.config.settings import KINDS
+from csi.config.source_settings import KINDS
 from csi.pipeline import schedule
 from csi.store import api_units, db, heartbeats, watch_admin
 from csi.store.models import Event, Watch

@@ -9,7 +9,7 @@ import pytest
 
 from csi.adapters import registry
 from csi.adapters.base import Position, RawEvent, ReadResult, WatchedSource
-from csi.config.settings import SourceSettings, WatchSettings
+from csi.config.source_settings import SourceSettings, WatchSettings
 from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import ingest, poll, schedule
 from csi.pipeline.wake import Wake

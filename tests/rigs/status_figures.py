@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from csi import __version__, clock
 from csi.catalog import data_api
-from csi.config.settings import RESEND, STREAM, TIERS
+from csi.config.delivery_settings import RESEND, STREAM
+from csi.config.setting_types import TIERS
 from csi.jobs.job_kinds import KINDS
 from csi.logs import redact
 from csi.pipeline import quota_schedule

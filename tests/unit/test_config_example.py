@@ -10,9 +10,10 @@ import yaml
 from pydantic import BaseModel
 
 from csi.adapters import registry
+from csi.config.delivery_settings import DestinationSettings, SecretHeader
 from csi.config.loader import LoadedConfig, file_model, read_config, require_delivery
 from csi.config.problems import models_in
-from csi.config.settings import ConfigFile, DestinationSettings, HostSettings, RouteProfile, SecretHeader
+from csi.config.settings import ConfigFile, HostSettings, RouteProfile
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS, SOURCE_SECRETS
 
 CONFIG = Path(__file__).parents[2] / "config"

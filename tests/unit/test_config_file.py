@@ -13,7 +13,7 @@ from csi.adapters.youtube_channel_rss import ChannelSettings
 from csi.adapters.youtube_playlist import PlaylistSettings
 from csi.config import loader
 from csi.config.loader import LoadedConfig, file_model, load, read_config
-from csi.config.settings import FirstPollLast
+from csi.config.source_settings import FirstPollLast
 from csi.config.variables import OVERRIDES, SECRET_KEYS, SECRETS
 from csi.errors import ConfigError
 

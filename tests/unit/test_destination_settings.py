@@ -8,9 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from csi.adapters import registry
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.destination_profiles import PRESETS, signing_key
 from csi.config.loader import read_config, require_delivery
-from csi.config.settings import DestinationSettings
 from csi.emitter.destination import destinations
 from csi.errors import ConfigError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from csi.adapters import registry
 from csi.adapters.youtube_channel_rss import ChannelSettings, ChannelWatch
 from csi.config.loader import read_config
-from csi.config.settings import KINDS
+from csi.config.source_settings import KINDS
 from csi.errors import ConfigError
 from csi.scheduling import filters
 from csi.scheduling.filters import Facts, Filters, wanted

@@ -8,7 +8,8 @@ import pytest
 
 from csi.adapters import registry
 from csi.config.loader import load
-from csi.config.settings import MaintenanceWindow, NotifySettings
+from csi.config.setting_types import MaintenanceWindow
+from csi.config.settings import NotifySettings
 from csi.errors import ConfigError
 from csi.status.mutes import ActiveMutes, window_end
 from csi.store.mutes import Mute

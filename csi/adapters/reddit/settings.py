@@ -7,7 +7,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from csi import __version__
 from csi.config.durations import Seconds
-from csi.config.settings import SourceSettings, SourceUrl, TierName, VariableName, WatchSettings
+from csi.config.setting_types import SourceUrl, TierName, VariableName
+from csi.config.source_settings import SourceSettings, WatchSettings
 
 NEEDS_OAUTH = ("flairs", "exclude_flairs", "min_score", "nsfw", "stickied")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{1,20}|u_[A-Za-z0-9_-]{3,20}")

@@ -16,7 +16,8 @@ from csi.adapters.base import Existence, Tools
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
-from csi.config.settings import SourceSettings, SourceUrl, VariableName
+from csi.config.setting_types import SourceUrl, VariableName
+from csi.config.source_settings import SourceSettings
 from csi.errors import NetError, SourceError
 from csi.ingester.text import TITLE_CHARS, clean
 from csi.net import HttpResponse

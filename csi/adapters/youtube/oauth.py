@@ -9,7 +9,7 @@ from pydantic import Field
 
 from csi.adapters import response_headers
 from csi.adapters.base import Tools
-from csi.config.settings import Model, SourceUrl, VariableName
+from csi.config.setting_types import Model, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
 from csi.net import HttpLimits, HttpResponse
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from csi import clock
-from csi.config.settings import RESEND
+from csi.config.delivery_settings import RESEND
 from csi.store.db import fetch, marks, number, value
 
 CHUNK = 2_000

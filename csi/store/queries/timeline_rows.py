@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from csi.config.settings import RESEND
+from csi.config.delivery_settings import RESEND
 from csi.store.db import chunks, column, columns, fetch, fetch_all, fetch_one, is_postgres, marks, value
 
 MOST_KEYS = 20

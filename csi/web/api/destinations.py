@@ -9,8 +9,8 @@ from starlette.responses import Response
 from csi import api_models
 from csi.admin import destination_settings
 from csi.admin.destination_settings import SettingsInvalid
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.durations import Seconds
-from csi.config.settings import DestinationSettings
 from csi.doctor import sample_event_test
 from csi.runtime import Runtime
 from csi.status import destination_details

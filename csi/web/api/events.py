@@ -8,7 +8,7 @@ from csi.adapters import registry
 from csi.admin import resending
 from csi.api_models import EventDetail, EventList, ResendReport, Trace
 from csi.api_models.events import EventState
-from csi.config.settings import Tier
+from csi.config.setting_types import Tier
 from csi.runtime import Runtime
 from csi.status import timeline
 from csi.store import events

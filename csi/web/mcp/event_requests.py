@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from csi import clock
 from csi.admin import event_subscriptions
 from csi.admin.event_subscriptions import Fault, GrantedSubscription, SubscriptionRefused, WantedSubscription
-from csi.config.settings import TierName
+from csi.config.setting_types import TierName
 from csi.emitter.profile import MCP_EVENT_NAME
 from csi.errors import CsiError
 from csi.ingester.event import CreatorSignalEvent

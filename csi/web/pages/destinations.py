@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from csi.admin import destination_settings, destinations
+from csi.config.delivery_settings import DestinationSettings
 from csi.config.durations import parse_duration
 from csi.config.loader import find_file
-from csi.config.settings import DestinationSettings
 from csi.doctor import destination_check, sample_event_test
 from csi.errors import CsiError
 from csi.ingester.text import clean

@@ -15,7 +15,7 @@ from csi.admin import resending
 from csi.api_models import TimelineJson
 from csi.api_models.events import TimelineStep
 from csi.config.durations import parse_since
-from csi.config.settings import TIERS
+from csi.config.setting_types import TIERS
 from csi.dlq import dead_letters
 from csi.ingester.signature import canonical
 from csi.ingester.text import clean

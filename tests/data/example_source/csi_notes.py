@@ -17,7 +17,8 @@ from csi.adapters.base import (
     WatchedSource,
 )
 from csi.config.durations import Seconds
-from csi.config.settings import SourceSettings, WatchSettings, check_url
+from csi.config.setting_types import check_url
+from csi.config.source_settings import SourceSettings, WatchSettings
 from csi.errors import MalformedItem, NetError, SourceError
 from csi.ingester.event import CreatorSignalEvent
 
