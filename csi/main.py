@@ -12,7 +12,7 @@ from csi.config.settings import Settings
 from csi.errors import ConfigError, CsiError, StoreError
 from csi.logs import log
 from csi.net import local_url
-from csi.runtime import Runtime, load_settings, open_runtime
+from csi.runtime import load_settings, open_runtime
 from csi.store import db, leases
 from csi.web.app import create_app
 
@@ -54,7 +54,12 @@ def _run() -> int:
             log.info("hooks are served at an address of their own", host=hook_host, port=hook_port)
         app = create_app(lambda: rt, address=local_url(host, port), hook_port=hook_port)
         code = server.run(app, door, server.ServerLimits(), hook_door)
-    _release_leases(rt)
+    # At the end, release the leases of this process: a poll that was cut off is due again at once.
+    try:
+        with db.reading():
+            leases.release_own(rt.now())
+    except StoreError as error:
+        log.warning("leases could not be released; they expire", error=str(error))
     return code
 
 
@@ -75,15 +80,6 @@ def listen_for_hooks(settings: Settings) -> socket.socket | None:
         return None
     address = server.resolve(inbound.host or "0.0.0.0", inbound.port, setting="inbound.host")  # noqa: S104
     return server.listen(address, setting="inbound.port")
-
-
-def _release_leases(rt: Runtime) -> None:
-    """At the end, release the leases of this process: a poll that was cut off is due again at once."""
-    try:
-        with db.reading():
-            leases.release_own(rt.now())
-    except StoreError as error:
-        log.warning("leases could not be released; they expire", error=str(error))
 
 
 def end(code: int) -> None:

@@ -111,7 +111,13 @@ class FeedAdapter(WatchedSource):
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             found = feed_document.read_feed(answer.body, answer.headers.get("content-type", ""), address)
             items = tuple(_raw_events(found, position.ref, now))
-        state = state | _hub_of(found, answer, address)
+        # The hub that the feed names, in itself or in its headers, and its topic: the address that the feed has
+        # there.
+        named = {"hub": found.hub, "self": found.topic}
+        for target, rel in _LINK.findall(", ".join(answer.headers.get_list("link"))[:4000]):
+            named[rel] = named.get(rel) or feed_document.web_address(target, address)
+        hub = named["hub"]
+        state = state | ({"hub": hub, "topic": named["self"] or address} if hub else {})
         tag, modified = (response_headers.validator(answer, name) for name in ("etag", "last-modified"))
         value, mark = (tag, FEED) if tag else (digest, BODY)
         return ReadResult(
@@ -258,15 +264,6 @@ class FeedAdapter(WatchedSource):
         if now - since >= MOVED_AFTER:
             return {"url": there}
         return state | {"moves_to": there, "since": since}
-
-
-def _hub_of(found: FeedDocument, answer: HttpResponse, address: str) -> dict[str, str]:
-    """The hub that the feed names, in itself or in its headers, and its topic: the address that the feed has there."""
-    named = {"hub": found.hub, "self": found.topic}
-    for target, rel in _LINK.findall(", ".join(answer.headers.get_list("link"))[:4000]):
-        named[rel] = named.get(rel) or feed_document.web_address(target, address)
-    hub = named["hub"]
-    return {"hub": hub, "topic": named["self"] or address} if hub else {}
 
 
 def _known_hub(position: Position) -> dict[str, Any]:

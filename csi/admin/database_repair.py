@@ -41,27 +41,23 @@ def repair(rt: Runtime, *, dry_run: bool) -> RepairReport:
         if dry_run:
             _delete(copy)
             return RepairReport(found, tables)
-        consequences = _complete(rt, copy)
+        # Bring the copy up to date, make its rows agree with each other, and check the file as a whole.
+        db.open_database(str(copy))
+        db.migrate()
+        done = damage.make_consistent(
+            list(rt.destinations), rt.streaming_sources(), rt.now(), rt.settings.retention.events_days
+        )
+        db.close_writer()
+        with db.connection():
+            db.run("PRAGMA journal_mode = delete")  # one file, without a WAL, can be moved
+        if (fault := damage.find_damage(copy)) is not None:
+            raise StoreError(
+                f"{copy}: the repaired copy is damaged, too ({fault}); check the disk, restore the last backup"
+            )
+        consequences = done
         kept = damage.exchange(path, copy, clock.iso(rt.now()).replace(":", "").replace("-", ""))
         damage.forget_damage(rt.settings.csi.state_dir)
         return RepairReport(found, tables, tuple(consequences.items()), str(kept))
-
-
-def _complete(rt: Runtime, copy: Path) -> dict[str, int]:
-    """Bring the copy up to date, make its rows agree with each other, and check the file as a whole."""
-    db.open_database(str(copy))
-    db.migrate()
-    done = damage.make_consistent(
-        list(rt.destinations), rt.streaming_sources(), rt.now(), rt.settings.retention.events_days
-    )
-    db.close_writer()
-    with db.connection():
-        db.run("PRAGMA journal_mode = delete")  # one file, without a WAL, can be moved
-    if (fault := damage.find_damage(copy)) is not None:
-        raise StoreError(
-            f"{copy}: the repaired copy is damaged, too ({fault}); check the disk, restore the last backup"
-        )
-    return done
 
 
 def _delete(copy: Path) -> None:

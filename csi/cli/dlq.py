@@ -23,7 +23,6 @@ from csi.store.queries import timeline_rows
 
 if TYPE_CHECKING:
     from csi.dlq.dead_letters import StoredDeadLetter
-    from csi.dlq.search import DeadLetterGroup
     from csi.runtime import Runtime
     from csi.store.queries.timeline_rows import AttemptRow
 
@@ -77,7 +76,18 @@ def list_dead_letters(
         chosen = _filter(rt, filters, states=STATES if state == "all" else (state,))
         if group_by:
             groups = search.groups(chosen, cast(search.GroupBy, group_by))
-            _show_groups(groups, group_by, as_json=as_json)
+            total = sum(group.count for group in groups)
+            if as_json:
+                echo_json(api_models.DeadLetterGroups.of(group_by=group_by, total=total, groups=groups))
+            else:
+                if groups:
+                    rows = []
+                    for group in groups:
+                        times = stamp(group.first_died_at), stamp(group.last_died_at)
+                        key = logs.redact(group.key) or "–"
+                        rows.append([f"{group.count:,}", ",".join(group.causes), *times, str(group.example), key])
+                    echo_table(("COUNT", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper()), rows, WIDEST)
+                click.echo(plural(total, "dead letter"), err=True)
         else:
             _show_list(search.newest(chosen, limit), search.count(chosen), as_json=as_json)
 
@@ -267,21 +277,6 @@ def _show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool
         echo_table(("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"), rows, WIDEST)
     more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
     click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
-
-
-def _show_groups(groups: Sequence[DeadLetterGroup], group_by: str, *, as_json: bool) -> None:
-    total = sum(group.count for group in groups)
-    if as_json:
-        echo_json(api_models.DeadLetterGroups.of(group_by=group_by, total=total, groups=groups))
-        return
-    if groups:
-        rows = []
-        for group in groups:
-            times = stamp(group.first_died_at), stamp(group.last_died_at)
-            key = logs.redact(group.key) or "–"
-            rows.append([f"{group.count:,}", ",".join(group.causes), *times, str(group.example), key])
-        echo_table(("COUNT", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper()), rows, WIDEST)
-    click.echo(plural(total, "dead letter"), err=True)
 
 
 def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], *, as_json: bool) -> None:

@@ -19,8 +19,6 @@ from csi.status import alert_overview
 from csi.worker import alerting
 
 if TYPE_CHECKING:
-    from csi.status.alert_overview import AlertOverview
-    from csi.store.alerts import StoredAlert
     from csi.store.mutes import Mute
 
 
@@ -49,13 +47,15 @@ def status(config_path: Path | None, as_json: bool) -> None:
     for mute in found.muting.mutes:
         click.echo(f"muted: {_mute_line(mute)}")
     click.echo(_lines((one.id, one.what) for one in found.current))
-    _show_records(found)
-
-
-def _show_records(found: AlertOverview) -> None:
     if found.recorded:
         rows = [
-            [one.name, one.subject, stamp(one.since), _notified(found, one), stamp(one.resolved_at)]
+            [
+                one.name,
+                one.subject,
+                stamp(one.since),
+                "muted" if found.is_muted(one) else stamp(one.notified_at),
+                stamp(one.resolved_at),
+            ]
             for one in found.recorded
         ]
         click.echo()
@@ -154,10 +154,6 @@ def list_mutes(config_path: Path | None, as_json: bool) -> None:
         echo_table(("MUTE", "PROBLEM", "SINCE", "UNTIL", "BY", "REASON"), _mute_rows(found))
     else:
         click.echo("nothing is muted")
-
-
-def _notified(found: AlertOverview, alert: StoredAlert) -> str:
-    return "muted" if found.is_muted(alert) else stamp(alert.notified_at)
 
 
 def _mute_rows(found: Sequence[Mute]) -> list[list[str]]:

@@ -86,23 +86,20 @@ def youtube(
             loop.add_signal_handler(number, stop)
         if seconds:
             loop.call_later(seconds, stop)
-        _announce(http_server.base_url(sock), ids.channels, ids.playlists)
+        # Two lines: a sentence, then the addresses and ids as JSON for a parent process.
+        base = http_server.base_url(sock)
+        click.echo(f"simulated YouTube listening on {base}")
+        facts = {
+            "base_url": base,
+            "api_base_url": base + app.API_PATH,
+            "feed_url_template": f"{base}{app.FEED_PATH}?channel_id={{channel_id}}",
+            "channels": ids.channels,
+            "playlists": ids.playlists,
+        }
+        click.echo(json.dumps(facts))
         await http_server.serve_until_stopped(
             server, sock, lambda: content.generate_traffic(new_items, rate, clock.now)
         )
 
     with contextlib.closing(http_server.listen(host, port)) as sock:
         asyncio.run(serve())
-
-
-def _announce(base: str, channels: tuple[str, ...], playlists: tuple[str, ...]) -> None:
-    """Two lines: a sentence, then the addresses and ids as JSON for a parent process."""
-    click.echo(f"simulated YouTube listening on {base}")
-    facts = {
-        "base_url": base,
-        "api_base_url": base + app.API_PATH,
-        "feed_url_template": f"{base}{app.FEED_PATH}?channel_id={{channel_id}}",
-        "channels": channels,
-        "playlists": playlists,
-    }
-    click.echo(json.dumps(facts))

@@ -81,7 +81,17 @@ def profile_fault(given: "DestinationSettings") -> str | None:
     if given.endpoint and given.endpoint_env:
         return "endpoint and endpoint_env are both set; keep one"
     if given.type == "notify":
-        return _notify_fault(given)
+        if given.endpoint:
+            return (
+                "the address of messages holds tokens; put the apprise URL into a variable and name it in endpoint_env"
+            )
+        if not given.endpoint_env:
+            return "endpoint_env, the variable that holds the apprise URL, is required"
+        unused = ("secret_env", "bearer_env", "headers", "canonical_json", "standard_webhooks", "priority_behavior")
+        found = [key for key in unused if getattr(given, key)]
+        fixed = {"signature": "none", "answers": "status", "body": "batch", "method": "POST"}
+        found += [key for key, value in fixed.items() if getattr(given, key) != value]
+        return f"{found[0]} does not apply to messages (type: notify); remove it" if found else None
     if not (given.endpoint or given.endpoint_env):
         return "endpoint, or endpoint_env where the URL is a secret, is required"
     if given.signature != "none" and not given.secret_env:
@@ -97,18 +107,6 @@ def profile_fault(given: "DestinationSettings") -> str | None:
     if given.template and given.body in ("cloudevents", "cloudevents_batch", "mcp_event"):
         return f"a template makes the body, and body: {given.body} does, too; set body: event or body: batch"
     return None
-
-
-def _notify_fault(given: "DestinationSettings") -> str | None:
-    if given.endpoint:
-        return "the address of messages holds tokens; put the apprise URL into a variable and name it in endpoint_env"
-    if not given.endpoint_env:
-        return "endpoint_env, the variable that holds the apprise URL, is required"
-    unused = ("secret_env", "bearer_env", "headers", "canonical_json", "standard_webhooks", "priority_behavior")
-    found = [key for key in unused if getattr(given, key)]
-    fixed = {"signature": "none", "answers": "status", "body": "batch", "method": "POST"}
-    found += [key for key, value in fixed.items() if getattr(given, key) != value]
-    return f"{found[0]} does not apply to messages (type: notify); remove it" if found else None
 
 
 def signing_key(secret: str, form: SecretForm) -> bytes:

@@ -97,7 +97,14 @@ def fill(document: YamlDocument, env: Environment) -> ConfigDraft:
     draft.data = _expand_all(draft, draft.data, (), env, skipped)
     for name, path in OVERRIDES.items():
         _override(draft, path, name, env)
-    _override_sqlite_path(draft, env)
+    # CSI_DB_PATH wins over any other SQLite path, but not over PostgreSQL: a leftover variable must not move an
+    # instance from its server to an empty file.
+    chosen = _look(draft.data, _DATABASE)
+    if "://" in env.get("CSI_DB_PATH", ""):
+        text = "expected a path; a URL goes into CSI_DATABASE_URL"
+        draft.problems.append(ConfigProblem(text, _variable("CSI_DB_PATH"), _DATABASE))
+    elif not (isinstance(chosen, str) and looks_like_postgres(chosen)):
+        _override(draft, _DATABASE, "CSI_DB_PATH", env)
     for name in SECRETS:
         take_secret(draft, name, env, shortest=8)
     if url := draft.secrets.get("CSI_HEARTBEAT_URL"):
@@ -147,24 +154,20 @@ def _expand_all(draft: ConfigDraft, value: Any, path: KeyPath, env: Environment,
     if isinstance(value, list):
         return [_expand_all(draft, inner, (*path, index), env, skipped) for index, inner in enumerate(value)]
     if isinstance(value, str) and "${" in value and path not in skipped:
-        return _expand_value(draft, value, path, env)
+        try:
+            text = expand(value, env)
+        except UnsetVariable as unset:
+            optional = path in _OPTIONAL and not unset.demanded
+            return None if optional else _add_problem(draft, path, str(unset))
+        except ValueError as error:
+            return _add_problem(draft, path, str(error))
+        names = (_INNER.match(match["inner"] or "") for match in _TOKEN.finditer(value))
+        name = draft.used[path] = next((name["name"] for name in names if name), "")
+        if not is_clean(text):
+            return _add_problem(draft, path, f"the variable {name} contains a control character")
+        # An unquoted value that is nothing but ${NAME} gets the type that YAML gives the variable's text.
+        return retype(text) if path in draft.document.plain and _SOLE.fullmatch(value) else text
     return value
-
-
-def _expand_value(draft: ConfigDraft, raw: str, path: KeyPath, env: Environment) -> Any:
-    try:
-        text = expand(raw, env)
-    except UnsetVariable as unset:
-        optional = path in _OPTIONAL and not unset.demanded
-        return None if optional else _add_problem(draft, path, str(unset))
-    except ValueError as error:
-        return _add_problem(draft, path, str(error))
-    names = (_INNER.match(match["inner"] or "") for match in _TOKEN.finditer(raw))
-    name = draft.used[path] = next((name["name"] for name in names if name), "")
-    if not is_clean(text):
-        return _add_problem(draft, path, f"the variable {name} contains a control character")
-    # An unquoted value that is nothing but ${NAME} gets the type that YAML gives the variable's text.
-    return retype(text) if path in draft.document.plain and _SOLE.fullmatch(raw) else text
 
 
 def _add_problem(draft: ConfigDraft, path: KeyPath, text: str) -> None:
@@ -215,17 +218,6 @@ def _override(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) ->
         draft.problems.append(ConfigProblem("contains a control character", _variable(name), path))
     elif value is not None:
         _put(draft, path, value, name)
-
-
-def _override_sqlite_path(draft: ConfigDraft, env: Environment) -> None:
-    """CSI_DB_PATH wins over any other SQLite path, but not over PostgreSQL: a leftover variable must not move an
-    instance from its server to an empty file."""
-    chosen = _look(draft.data, _DATABASE)
-    if "://" in env.get("CSI_DB_PATH", ""):
-        text = "expected a path; a URL goes into CSI_DATABASE_URL"
-        draft.problems.append(ConfigProblem(text, _variable("CSI_DB_PATH"), _DATABASE))
-    elif not (isinstance(chosen, str) and looks_like_postgres(chosen)):
-        _override(draft, _DATABASE, "CSI_DB_PATH", env)
 
 
 def _variable(name: str) -> str:

@@ -43,7 +43,12 @@ class Publisher:
             self._random.shuffle(self._round)
         ref = self._round.pop()
         if ref in self._playlists:
-            self._add_item(ref)
+            # One item in ten is a video that is also in a watched feed: it leads to two events.
+            items, reuse = self._playlists[ref], self._uploads and self._random.random() < 0.1
+            choice = {"video": self._uploads.popleft()} if reuse else {"title": new_title(self._random)}
+            items.append(self._post("playlist/add", playlist=ref, **choice)["video_id"])
+            if len(items) > self._max_items:
+                self._post("playlist/remove", playlist=ref, video=items.popleft())
         else:
             kind = self._random.choices(KINDS, (80, 12, 4, 4))[0]
             created = self._post("upload", channel=ref, title=new_title(self._random), kind=kind)
@@ -52,14 +57,6 @@ class Publisher:
 
     def end_faults(self) -> None:
         self._post("faults", script="")
-
-    def _add_item(self, playlist: str) -> None:
-        """One item in ten is a video that is also in a watched feed: it leads to two events."""
-        items, reuse = self._playlists[playlist], self._uploads and self._random.random() < 0.1
-        choice = {"video": self._uploads.popleft()} if reuse else {"title": new_title(self._random)}
-        items.append(self._post("playlist/add", playlist=playlist, **choice)["video_id"])
-        if len(items) > self._max_items:
-            self._post("playlist/remove", playlist=playlist, video=items.popleft())
 
     def _post(self, path: str, **fields: str) -> dict[str, Any]:
         url, body = f"{self._simulator.base_url}/sim/{path}", json.dumps(fields).encode()

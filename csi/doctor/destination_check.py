@@ -224,16 +224,12 @@ def explain(exchange: Exchange) -> str:
         case Throttled(seconds, reason):
             return f"the receiver rate-limited us for {seconds:g} s ({reason})"
         case EndpointFault(reason):
-            return _explain_fault(exchange, reason)
+            if isinstance(exchange.answer, NetError):
+                return f"refused by us: {failure_cause(reason).words}"
+            word = next((words for name, words in _WORDS.items() if name in reason), None)
+            return f"refused ({reason}): {word}" if word else in_words(reason)
         case Transient(reason):
             return _explain_transient(exchange, reason)
-
-
-def _explain_fault(exchange: Exchange, reason: str) -> str:
-    if isinstance(exchange.answer, NetError):
-        return f"refused by us: {failure_cause(reason).words}"
-    word = next((words for name, words in _WORDS.items() if name in reason), None)
-    return f"refused ({reason}): {word}" if word else in_words(reason)
 
 
 def _explain_transient(exchange: Exchange, reason: str) -> str:

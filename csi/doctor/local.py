@@ -42,14 +42,11 @@ def check_secrets(settings: Settings, env: Mapping[str, str]) -> Iterator[Findin
         yield Finding("secrets", "fail", str(error), remedy)
     for name, place in env.items():
         if name == "CSI_ENV_FILE" or (name.endswith("_FILE") and name.startswith(("CSI_", "YOUTUBE_"))):
-            yield from _check_file(name, Path(place))
-
-
-def _check_file(name: str, path: Path) -> Iterator[Finding]:
-    """A file with secrets in it. Systemd and container engines guard their own folders."""
-    if path.is_file() and path.stat().st_mode & 0o007 and not path.is_relative_to("/run"):
-        text = f"{path} (named by {name}) holds secrets, and every user of this machine can read it"
-        yield Finding("secrets", "fail", text, f"`chmod o-rwx {path}`")
+            # A file with secrets in it. Systemd and container engines guard their own folders.
+            path = Path(place)
+            if path.is_file() and path.stat().st_mode & 0o007 and not path.is_relative_to("/run"):
+                text = f"{path} (named by {name}) holds secrets, and every user of this machine can read it"
+                yield Finding("secrets", "fail", text, f"`chmod o-rwx {path}`")
 
 
 def check_state(settings: Settings) -> Iterator[Finding]:

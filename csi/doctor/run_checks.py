@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from csi import logs
 from csi.adapters import registry
 from csi.admin.watches import sync_without_worker
-from csi.config.loader import LoadedConfig, read_config
+from csi.config.loader import read_config
 from csi.config.settings import Settings
 from csi.doctor import local, services
 from csi.doctor.finding import Finding
@@ -50,8 +50,26 @@ def examine(options: CheckOptions) -> Iterator[Finding]:
         return
     for secret in secret_values(loaded.settings):
         logs.register_secret(secret)
-    yield from _machine(loaded, options)
-    yield from _installation(loaded.settings, options)
+    settings = loaded.settings
+    yield from local.check_config(loaded)
+    yield from local.check_secrets(settings, options.env)
+    yield from local.check_state(settings)
+    yield from local.check_disk(settings)
+    yield from local.check_sqlite(settings)
+    found = local.check_database(loaded.settings)
+    is_usable = found.level == "ok"
+    if options.at_work:
+        yield found
+    with configured_net(loaded.settings) as net:
+        rt = Runtime(loaded.settings, net)
+        yield from local.check_clock(rt.now())
+        if is_usable:
+            yield from _distinct(_guarded(loaded.settings, _rows(rt, options)))
+        elif options.online:
+            with _scratch(rt):
+                yield from _guarded(loaded.settings, _outside(rt))
+    if options.at_work:
+        yield from options.queue(loaded.settings)
 
 
 def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Iterator[Finding]:
@@ -73,32 +91,6 @@ def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     yield local.check_schema(rt.settings)
     yield from _outside(rt) if online else ()
     yield from _at_work(rt, online=online)
-
-
-def _machine(loaded: LoadedConfig, options: CheckOptions) -> Iterator[Finding]:
-    settings = loaded.settings
-    yield from local.check_config(loaded)
-    yield from local.check_secrets(settings, options.env)
-    yield from local.check_state(settings)
-    yield from local.check_disk(settings)
-    yield from local.check_sqlite(settings)
-
-
-def _installation(settings: Settings, options: CheckOptions) -> Iterator[Finding]:
-    found = local.check_database(settings)
-    is_usable = found.level == "ok"
-    if options.at_work:
-        yield found
-    with configured_net(settings) as net:
-        rt = Runtime(settings, net)
-        yield from local.check_clock(rt.now())
-        if is_usable:
-            yield from _distinct(_guarded(settings, _rows(rt, options)))
-        elif options.online:
-            with _scratch(rt):
-                yield from _guarded(settings, _outside(rt))
-    if options.at_work:
-        yield from options.queue(settings)
 
 
 def _rows(rt: Runtime, options: CheckOptions) -> Iterator[Finding]:

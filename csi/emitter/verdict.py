@@ -93,7 +93,10 @@ def judge(
     if isinstance(answer, MessageSent):
         return Delivered()
     if isinstance(answer, NetError):
-        return _judge_failure(answer)
+        reason = f"{answer.kind}: {answer.cause}" if answer.cause else answer.kind
+        if answer.kind in ("template", "body_size"):  # nothing was sent: this event does not fit, others may
+            return Refused(_own_words(reason, 400))
+        return EndpointFault(reason) if answer.kind in _ENDPOINT_FAILURES else Transient(reason)
     status = answer.status
     if answers == "status" and 200 <= status < 300:
         return Delivered()
@@ -111,13 +114,6 @@ def judge(
     if status == 401 and abs(off := clock_difference(answer, now) or 0) > CLOCK_TOLERANCE:
         return ClockOff(f"{_reason(answer)}; the receiver's clock is {off:+.0f} s from ours")
     return EndpointFault(_reason(answer))  # every redirect, and every 4xx that is not about the content
-
-
-def _judge_failure(error: NetError) -> Verdict:
-    reason = f"{error.kind}: {error.cause}" if error.cause else error.kind
-    if error.kind in ("template", "body_size"):  # nothing was sent: this event does not fit, others may
-        return Refused(_own_words(reason, 400))
-    return EndpointFault(reason) if error.kind in _ENDPOINT_FAILURES else Transient(reason)
 
 
 def next_attempt(attempts_made: int, now: float, rng: random.Random) -> float | None:

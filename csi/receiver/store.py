@@ -118,7 +118,13 @@ class SignalStore:
             facts = (request.request_id, request.at, batch.batch_id)
             outcome = (status_of(verdicts), len(verdicts), request.body_sha256)
             db.execute("INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?)", (*facts, *outcome))
-            _count_verdicts(db, verdicts)
+            seen = Counter(verdicts)
+            counts = {
+                "accepted": seen["accepted"],
+                "deliveries": seen["accepted"] + seen["duplicate"],
+                "invalid": seen["invalid"],
+            }
+            db.executemany(_COUNT, [pair for pair in counts.items() if pair[1]])
         return verdicts
 
     def counts(self) -> dict[str, int]:
@@ -224,16 +230,6 @@ def _save_event(db: sqlite3.Connection, batch: ReceivedBatch, item: ReceivedEven
     return "accepted" if deliveries == 1 else "duplicate"
 
 
-def _count_verdicts(db: sqlite3.Connection, verdicts: list[EventVerdict]) -> None:
-    seen = Counter(verdicts)
-    counts = {
-        "accepted": seen["accepted"],
-        "deliveries": seen["accepted"] + seen["duplicate"],
-        "invalid": seen["invalid"],
-    }
-    db.executemany(_COUNT, [pair for pair in counts.items() if pair[1]])
-
-
 def _open(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """The file belongs to our user alone; a directory that exists keeps its mode."""
     try:
@@ -260,7 +256,14 @@ def _open(path: Path, busy_timeout: float) -> sqlite3.Connection:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     """One transaction: a crash or an error in it leaves the old schema."""
     db.execute("BEGIN IMMEDIATE")
-    version = _read_version(db, path)
+    # 0 for a new, empty file. StoreError for a file of another program or of a newer version.
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if owner != APPLICATION_ID and (owner or version or tables):
+        raise StoreError(f"{path}: this database belongs to another program; name another file with --db")
+    if version > SCHEMA_VERSION:
+        raise StoreError(f"{path}: written by a newer csi (schema {version}); upgrade csi")
     if version < SCHEMA_VERSION:
         for statement in (_FROM_VERSION_1 if version else _SCHEMA).split(";"):
             db.execute(statement)
@@ -277,15 +280,3 @@ def _use_wal(db: sqlite3.Connection) -> None:
             return
         time.sleep(0.02)
     db.execute("PRAGMA journal_mode = WAL")
-
-
-def _read_version(db: sqlite3.Connection, path: Path) -> int:
-    """0 for a new, empty file. StoreError for a file of another program or of a newer version."""
-    owner = db.execute("PRAGMA application_id").fetchone()[0]
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if owner != APPLICATION_ID and (owner or version or tables):
-        raise StoreError(f"{path}: this database belongs to another program; name another file with --db")
-    if version > SCHEMA_VERSION:
-        raise StoreError(f"{path}: written by a newer csi (schema {version}); upgrade csi")
-    return version

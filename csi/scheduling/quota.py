@@ -98,7 +98,17 @@ def make_plan(loads: Iterable[Load], budget: UnitBudget) -> Plan:
     needed = _sum(kinds, slowest, budget.seconds)
     if needed > budget.available:
         return replace(slowest, stretch=needed / budget.available if budget.available > 0 else math.inf)
-    return slowest if budget.is_low else _shortest(kinds, budget)
+    if budget.is_low:
+        return slowest
+    # By bisection: a longer pace never uses more units.
+    low, high = min(load.fast for load in kinds), max(load.slow for load in kinds)
+    if _sum(kinds, Plan(low), budget.seconds) <= budget.available:
+        return Plan(low)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        fits = _sum(kinds, Plan(middle), budget.seconds) <= budget.available
+        low, high = (low, middle) if fits else (middle, high)
+    return Plan(high)
 
 
 def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> float:
@@ -108,18 +118,6 @@ def next_time(now: float, interval: float, midnight: float, tomorrow: float) -> 
         return now + interval
     rest = 1.0 - (midnight - now) / interval
     return midnight + rest * min(tomorrow, interval)
-
-
-def _shortest(kinds: Counter[Load], budget: UnitBudget) -> Plan:
-    """By bisection: a longer pace never uses more units."""
-    low, high = min(load.fast for load in kinds), max(load.slow for load in kinds)
-    if _sum(kinds, Plan(low), budget.seconds) <= budget.available:
-        return Plan(low)
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        fits = _sum(kinds, Plan(middle), budget.seconds) <= budget.available
-        low, high = (low, middle) if fits else (middle, high)
-    return Plan(high)
 
 
 def _kinds(loads: Iterable[Load]) -> Counter[Load]:

@@ -156,7 +156,9 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
         if begins or host.outage_since is not None:
             return Verdict("outage", since, now + _turn(watch, host, now, rng), ask, begins)
     suspect = watch.state == "suspect" or _is_suspect(watch, host, failure, since, now)
-    wait = _back_off(watch, host, since, now) * rng.uniform(0.8, 1.0)
+    # Longer than a minute only where the host is known to answer other watches: else its recovery is noticed late.
+    longest = min(max(PATIENCE * (now - since), MINUTE), HOUR) if _is_fine(host, since, now) else MINUTE
+    wait = _doubling(watch, longest) * rng.uniform(0.8, 1.0)
     return Verdict("suspect" if suspect else "backing_off", since, now + wait, ask)
 
 
@@ -262,12 +264,6 @@ def _is_throttled_alone(watch: WatchFacts, host: HostFacts) -> bool:
 
 def _doubling(watch: WatchFacts, longest: float = MINUTE) -> float:
     return min(min(watch.interval, FIRST_RETRY) * 2.0 ** min(watch.errors, 16), longest)
-
-
-def _back_off(watch: WatchFacts, host: HostFacts, since: float, now: float) -> float:
-    """Longer than a minute only where the host is known to answer other watches: else its recovery is noticed late."""
-    longest = min(max(PATIENCE * (now - since), MINUTE), HOUR) if _is_fine(host, since, now) else MINUTE
-    return _doubling(watch, longest)
 
 
 def _turn(watch: WatchFacts, host: HostFacts, now: float, rng: random.Random) -> float:

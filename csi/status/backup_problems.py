@@ -11,22 +11,17 @@ NEVER_SECONDS = 86_400.0
 
 def problems(facts: SystemFacts) -> Iterator[Problem]:
     if facts.backup_max_age is not None:
-        yield from _failed_backup(facts)
+        failed = facts.backups.last_failed
+        if failed is not None:
+            yield Problem(
+                *("backup_failed", "backup", "degraded", "the last backup failed", _risk(facts)),
+                f"{_command(failed.target)} shows the error; free space or correct the directory, then run it again",
+                since=facts.backups.failing_since,
+                fails=("alert",),
+                cause=failed.error,
+                is_proven=True,
+            )
         yield from _old_backup(facts, facts.backup_max_age)
-
-
-def _failed_backup(facts: SystemFacts) -> Iterator[Problem]:
-    failed = facts.backups.last_failed
-    if failed is None:
-        return
-    yield Problem(
-        *("backup_failed", "backup", "degraded", "the last backup failed", _risk(facts)),
-        f"{_command(failed.target)} shows the error; free space or correct the directory, then run it again",
-        since=facts.backups.failing_since,
-        fails=("alert",),
-        cause=failed.error,
-        is_proven=True,
-    )
 
 
 def _old_backup(facts: SystemFacts, max_age: float) -> Iterator[Problem]:

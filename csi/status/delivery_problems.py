@@ -28,11 +28,25 @@ FEW_EVENTS = 20
 def problems(facts: SystemFacts) -> Iterator[Problem]:
     if facts.delivery_is_on:
         for one in facts.destinations:
-            yield from _destination(one, facts)
+            if one.row.paused_reason is not None:
+                yield _paused(one, facts)
+            elif is_failing(one, facts.now):
+                yield _away(one, facts)
+            else:
+                yield from _growing(one, facts)
+            if one.row.certificate_expires_at is not None:
+                yield from _certificate(one, one.row.certificate_expires_at, facts.now)
     elif facts.oldest_pending is not None:
         yield _delivery_off(facts, facts.oldest_pending)
-    if facts.delivery_is_on and facts.oldest_pending is not None:
-        yield from _old(facts, facts.oldest_pending)
+    if facts.delivery_is_on and facts.oldest_pending is not None and facts.now - facts.oldest_pending > BACKLOG_SECONDS:
+        minutes = (facts.now - facts.oldest_pending) / 60
+        what = f"the oldest undelivered event was first seen {minutes:,.0f} minutes ago"
+        effect = "receivers get events late"
+        yield Problem(
+            *("backlog_old", "events", "degraded", what, effect, "`csi status` shows the reason"),
+            facts.oldest_pending,
+            fails=("alert",),
+        )
 
 
 def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
@@ -44,17 +58,6 @@ def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
         fails=("alert",),
         events=facts.waiting(),
     )
-
-
-def _destination(one: DestinationState, facts: SystemFacts) -> Iterator[Problem]:
-    if one.row.paused_reason is not None:
-        yield _paused(one, facts)
-    elif is_failing(one, facts.now):
-        yield _away(one, facts)
-    else:
-        yield from _growing(one, facts)
-    if one.row.certificate_expires_at is not None:
-        yield from _certificate(one, one.row.certificate_expires_at, facts.now)
 
 
 def _paused(one: DestinationState, facts: SystemFacts) -> Problem:
@@ -188,15 +191,3 @@ def grows(run: Sequence[BacklogSample]) -> bool:
         for seconds in (GROWING_SECONDS / 2, GROWING_SECONDS)
     ]
     return all(one.due < last.due for one in earlier)
-
-
-def _old(facts: SystemFacts, oldest: float) -> Iterator[Problem]:
-    if facts.now - oldest > BACKLOG_SECONDS:
-        minutes = (facts.now - oldest) / 60
-        what = f"the oldest undelivered event was first seen {minutes:,.0f} minutes ago"
-        effect = "receivers get events late"
-        yield Problem(
-            *("backlog_old", "events", "degraded", what, effect, "`csi status` shows the reason"),
-            oldest,
-            fails=("alert",),
-        )

@@ -92,6 +92,13 @@ def overview(rt: Runtime) -> Overview:
     now, worker = rt.now(), worker_status(rt)
     hour, day = reports(rt, [HOUR, DAY])
     counts = watch_counts(rt)
+    found = []
+    for host in hosts.rate_limited_or_down(now):
+        until = hosts.paused_until(host, now)
+        if until is not None:
+            found.append(HostStatus(host.host, "pause", None, until, host.pause_reason or ""))
+        if host.outage_since is not None:
+            found.append(HostStatus(host.host, "outage", host.outage_since, None, host.outage_reason or ""))
     return Overview(
         now=now,
         version=__version__,
@@ -101,7 +108,7 @@ def overview(rt: Runtime) -> Overview:
         verdict=verdict(rt),
         sources=tuple(_sources(rt, counts, now)),
         watches=tuple(counts),
-        hosts=tuple(_hosts(now)),
+        hosts=tuple(found),
         hour=hour,
         day=day,
         destinations=tuple(all_destinations(rt)),
@@ -137,14 +144,3 @@ def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, in
         last_new_at=max((row.last_new_at for row in active if row.last_new_at is not None), default=None),
         next_poll_at=min((row.next_poll_at for row in active), default=None),
     )
-
-
-def _hosts(now: float) -> list[HostStatus]:
-    found = []
-    for host in hosts.rate_limited_or_down(now):
-        until = hosts.paused_until(host, now)
-        if until is not None:
-            found.append(HostStatus(host.host, "pause", None, until, host.pause_reason or ""))
-        if host.outage_since is not None:
-            found.append(HostStatus(host.host, "outage", host.outage_since, None, host.outage_reason or ""))
-    return found

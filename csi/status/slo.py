@@ -214,7 +214,12 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
     target = LATENCY_TARGETS.get(tier)
     ours = [one for one in events if one.tier == tier]
     fresh = [one for one in ours if not is_old(one)]
-    arrived = [one for one in ours if one.delivered_at is not None and (one.state == "delivered" or _rest_waits(one))]
+    # Only destinations that collect events do not have it yet.
+    arrived = [
+        one
+        for one in ours
+        if one.delivered_at is not None and (one.state == "delivered" or (one.is_collected and one.state in WAITING))
+    ]
     overdue = [one for one in ours if one.state in WAITING and now - one.first_seen_at > (target or now)]
     late = [one for one in overdue if not one.is_collected]
     ends = [(one, one.delivered_at or now) for one in [*arrived, *late]]
@@ -229,11 +234,6 @@ def judge_tier(tier: str, events: Sequence[EventTimes], now: float) -> TierLaten
         to_accepted=percentiles([end - one.first_seen_at for one, end in ends]),
         total=percentiles([end - one.occurred_at for one, end in ends if not is_old(one)]),
     )
-
-
-def _rest_waits(one: EventTimes) -> bool:
-    """Only destinations that collect events do not have it yet."""
-    return one.is_collected and one.state in WAITING
 
 
 def is_old(one: EventTimes) -> bool:

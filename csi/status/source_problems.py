@@ -27,7 +27,18 @@ HOUR, DAY = 3600.0, 86_400.0
 def problems(facts: SystemFacts) -> Iterator[Problem]:
     yield from _api_access(facts)
     yield from _api_units(facts)
-    yield from _unusable(facts)
+    for name, why in facts.unusable_sources:
+        yield Problem(
+            "source_unusable",
+            name,
+            "degraded",
+            f"the plugin of source {name} cannot be used",
+            "this source is not polled; all others are",
+            "see `csi adapters list`; repair or reinstall the package, then restart worker and sidecar",
+            fails=("alert",),
+            cause=why,
+            is_proven=True,
+        )
     if not facts.polling or facts.clock_hold is not None:
         return
     yield from _slowed(facts)
@@ -61,21 +72,6 @@ def _slowed(facts: SystemFacts) -> Iterator[Problem]:
         fails=("ready", "alert") if found.factor is None else ("alert",),
         is_proven=True,
     )
-
-
-def _unusable(facts: SystemFacts) -> Iterator[Problem]:
-    for name, why in facts.unusable_sources:
-        yield Problem(
-            "source_unusable",
-            name,
-            "degraded",
-            f"the plugin of source {name} cannot be used",
-            "this source is not polled; all others are",
-            "see `csi adapters list`; repair or reinstall the package, then restart worker and sidecar",
-            fails=("alert",),
-            cause=why,
-            is_proven=True,
-        )
 
 
 # ── a source, or its host ───────────────────────────────────────────────────────────────────────────────

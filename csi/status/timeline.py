@@ -108,15 +108,10 @@ def trace(rt: Runtime, text: str) -> TraceResult:
 
 def timeline_of(rt: Runtime, key: str) -> Timeline:
     """By the exact dedupe key."""
-    found = _item_rows(key)
-    return build(found, _surroundings(rt, found))
-
-
-def _item_rows(key: str) -> ItemRows:
     events, item = timeline_rows.events_of(key), timeline_rows.inbox_row(key)
     pks = [event.pk for event in events]
     watch_id = events[-1].watch_id if events else item.watch_id if item else None
-    return ItemRows(
+    found = ItemRows(
         key=key,
         known=timeline_rows.known_key(key),
         item=item,
@@ -127,6 +122,7 @@ def _item_rows(key: str) -> ItemRows:
         letters=dead_letters.of_item(key),
         watch=timeline_rows.watch_name(watch_id),
     )
+    return build(found, _surroundings(rt, found))
 
 
 def _surroundings(rt: Runtime, found: ItemRows) -> Surroundings:
@@ -254,7 +250,15 @@ _ORDER = (
 def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
     yield from _first_seen(found)
     for event in found.events:
-        yield from _event_steps(event)
+        with suppress(ValueError, OverflowError):  # a date that cannot be read has no place in the order
+            yield TimelineEntry(
+                clock.parse(event.occurred_at), "occurred", "published, or added to its list, at the source"
+            )
+        yield TimelineEntry(event.first_seen_at, "stored", f"became event {event.event_id}", {"lane": event.tier})
+        if event.delivered_at is not None:
+            took = event.delivered_at - event.first_seen_at
+            text = f"delivered to every destination, {took:.1f} s after it was first seen"
+            yield TimelineEntry(event.delivered_at, "delivered", text, {"seconds": round(took, 3)})
     for batch in found.batches:
         yield from _batch_steps(batch)
     for attempt in found.attempts:
@@ -276,18 +280,6 @@ def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
     reason = found.known.reason if found.known else None
     note = f"; not sent: {reason}" if reason in _NOT_SENT and not found.events else ""
     yield TimelineEntry(min(seen), "seen", f"first seen{where}{note}", {"reason": reason})
-
-
-def _event_steps(event: timeline_rows.EventHistoryRow) -> Iterator[TimelineEntry]:
-    with suppress(ValueError, OverflowError):  # a date that cannot be read has no place in the order
-        yield TimelineEntry(
-            clock.parse(event.occurred_at), "occurred", "published, or added to its list, at the source"
-        )
-    yield TimelineEntry(event.first_seen_at, "stored", f"became event {event.event_id}", {"lane": event.tier})
-    if event.delivered_at is not None:
-        took = event.delivered_at - event.first_seen_at
-        text = f"delivered to every destination, {took:.1f} s after it was first seen"
-        yield TimelineEntry(event.delivered_at, "delivered", text, {"seconds": round(took, 3)})
 
 
 _ENDS = {

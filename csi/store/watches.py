@@ -236,18 +236,14 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
     rows = fetch_all(_Ahead, _DUE.replace("{ours}", ours), now + horizon, now, *named, limit)
     if not rows:
         return []
-    times = _spread(rows, now)
-    # Committed before the caller enqueues anything: if the process ends in between, `wake_at` repeats the wake-ups.
-    with writing():
-        return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
-
-
-def _spread(rows: list[_Ahead], now: float) -> dict[int, float]:
-    """When to wake each: at its time, or AT_ONCE per second where many were missed."""
+    # When to wake each: at its time, or AT_ONCE per second where many were missed.
     missed = [row.id for row in rows if row.wake_at < now - MISSED_SECONDS]
     pace = max(AT_ONCE, len(missed) / MISSED_SECONDS)
     late = {watch_id: now + int(place / pace) for place, watch_id in enumerate(missed)}
-    return {row.id: late.get(row.id, row.next_poll_at) for row in rows}
+    times = {row.id: late.get(row.id, row.next_poll_at) for row in rows}
+    # Committed before the caller enqueues anything: if the process ends in between, `wake_at` repeats the wake-ups.
+    with writing():
+        return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
 
 
 def _mark_woken(row: _Ahead, at: float, now: float) -> bool:

@@ -112,7 +112,10 @@ class DashboardGuard:
         self._ended = {number: until for number, until in known.items() if until > now}
         found = auth.read_cookie(request.cookies.get(auth.SESSION_COOKIE, ""), key, now)
         if found is None or found.number in self._ended:
-            return _to_sign_in(request)
+            if request.method not in SAFE_METHODS:
+                raise HttpProblem(401, "your session has expired; sign in and try again")
+            query = urlencode({"next": _own_path(request.url.path)})
+            return RedirectResponse(f"/login?{query}" if request.url.path != "/" else "/login", 303)
         request.state.visitor = Visitor(found.role, key, auth.form_token(found, key))
         if request.method not in SAFE_METHODS:
             return await self._change(request, found, key, receive, send)
@@ -128,7 +131,18 @@ class DashboardGuard:
         if request.url.path == "/logout":
             self._ended = (self._ended or {}) | {found.number: found.until}
             settings = await self._sidecar.settings()
-            _write_signed_out(settings.csi.state_dir / SIGNED_OUT_FILE, self._ended)
+            path = settings.csi.state_dir / SIGNED_OUT_FILE
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            try:
+                with os.fdopen(
+                    os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w"
+                ) as file:
+                    json.dump(self._ended, file)
+                os.replace(draft, path)
+            except OSError as error:
+                log.error(
+                    "signed-out session could not be stored; it ends with this process only", error=error.strerror
+                )
             response = RedirectResponse("/login", 303)
             response.delete_cookie(auth.SESSION_COOKIE, path="/", httponly=True, samesite="strict")
             return response
@@ -177,16 +191,6 @@ def _read_signed_out(path: Path) -> dict[str, float]:
         return {str(number): float(until) for number, until in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
-
-
-def _write_signed_out(path: Path, ended: dict[str, float]) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
-            json.dump(ended, file)
-        os.replace(draft, path)
-    except OSError as error:
-        log.error("signed-out session could not be stored; it ends with this process only", error=error.strerror)
 
 
 async def _run_audited(
@@ -259,13 +263,6 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return replay
-
-
-def _to_sign_in(request: Request) -> Response:
-    if request.method not in SAFE_METHODS:
-        raise HttpProblem(401, "your session has expired; sign in and try again")
-    query = urlencode({"next": _own_path(request.url.path)})
-    return RedirectResponse(f"/login?{query}" if request.url.path != "/" else "/login", 303)
 
 
 def _own_path(text: str) -> str:

@@ -18,7 +18,7 @@ from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.logs import log
 from csi.pipeline import inbound_receive
-from csi.pipeline.inbound_receive import Answer, Sender
+from csi.pipeline.inbound_receive import Answer
 from csi.web.guards import read_body
 from csi.web.responses import HttpProblem, problem, reply
 from csi.web.shared_state import Sidecar
@@ -78,25 +78,22 @@ class HookListener:
         if sender is None:
             return _not_found()
         if request.method == "GET":
-            return await self._verify(sender, request)
+            # A hub asks whether we want the subscription.
+            row, text = sender.subscription, str(request.url.query)
+            if row is None:
+                return _not_found()
+            try:
+                query = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
+            except ValueError:
+                return _not_found()
+            challenge = await self._sidecar.read(lambda rt: inbound_receive.verify_intent(rt, row, query))
+            return _not_found() if challenge is None else PlainTextResponse(challenge)
         if self._is_flooding(sender.name, settings):
             return problem(503, "too many messages in a minute", {"Retry-After": "60"})
         body = await read_body(request, settings.inbound.max_body_bytes)
         headers = Headers(scope=request.scope)
         answer = await self._sidecar.read(lambda rt: inbound_receive.receive(rt, sender, headers, body))
         return _as_response(answer)
-
-    async def _verify(self, sender: Sender, request: Request) -> Response:
-        """A hub asks whether we want the subscription."""
-        row, text = sender.subscription, str(request.url.query)
-        if row is None:
-            return _not_found()
-        try:
-            query = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
-        except ValueError:
-            return _not_found()
-        challenge = await self._sidecar.read(lambda rt: inbound_receive.verify_intent(rt, row, query))
-        return _not_found() if challenge is None else PlainTextResponse(challenge)
 
     def _is_flooding(self, name: str, settings: Settings) -> bool:
         now, times = self._sidecar.now(), self._lately.setdefault(name, deque())

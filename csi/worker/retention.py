@@ -52,7 +52,10 @@ def prune_hourly(rt: Runtime) -> Pruned:
     moment = trusted_moment(rt, NAME)
     inbound_messages.delete_old(moment - rt.settings.inbound.keep_days * DAY)
     done = prune(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
-    _log_result(done)
+    if done.total:
+        log.info("old rows were removed", complete=done.complete, **done.removed)
+    if done.open_dead_letters:
+        log.warning("open dead letters are older than dlq_days; replay or discard them", letters=done.open_dead_letters)
     return done
 
 
@@ -102,10 +105,3 @@ def survey(rt: Runtime) -> Pruned:
     """What `prune` would remove now."""
     bounds = limits(rt, rt.now())
     return Pruned(retention.survey(bounds), True, retention.old_open_dead_letters(bounds.dead_letters))
-
-
-def _log_result(done: Pruned) -> None:
-    if done.total:
-        log.info("old rows were removed", complete=done.complete, **done.removed)
-    if done.open_dead_letters:
-        log.warning("open dead letters are older than dlq_days; replay or discard them", letters=done.open_dead_letters)

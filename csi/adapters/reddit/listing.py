@@ -237,14 +237,10 @@ def _from_feed(item: feed_document.FeedItem) -> Post | None:
         published=item.published,
         author=author,
         url=item.link if is_self else item.linked,
-        text=_without_footer(item.summary) if is_self is not False else "",
+        text=re.sub(r"\s*submitted by\s+/?u/\S+.*$", "", item.summary) if is_self is not False else "",
         is_self=is_self,
         domain=None if is_self or item.linked is None else _domain(item.linked),
     )
-
-
-def _without_footer(text: str) -> str:
-    return re.sub(r"\s*submitted by\s+/?u/\S+.*$", "", text)
 
 
 def _from_api(row: Mapping[str, Any], site: str) -> Post | None:

@@ -121,11 +121,12 @@ class RedditSettings(SourceSettings):
             mine = getattr(own, key) if own is not None else None
             return getattr(self, key) if mine is None else mine
 
+        kinds = value("posts")
         fields: dict[str, dict[str, Any]] = {
             "author": _lists(value("authors"), value("exclude_authors")),
             "domain": _lists(value("domains"), value("exclude_domains")),
             "flair": _lists(value("flairs"), value("exclude_flairs")),
-            "is_self": _one_kind(value("posts")),
+            "is_self": {"only": [kinds[0] == "self"]} if len(set(kinds)) == 1 else {},
             "nsfw": _presence(value("nsfw")),
             "stickied": _presence(value("stickied")),
             "score": {} if value("min_score") is None else {"least": value("min_score")},
@@ -141,10 +142,6 @@ def _lists(only: tuple[str, ...], never: tuple[str, ...]) -> dict[str, Any]:
 
 def _plain(word: str) -> str:
     return re.sub(r"^/?u/", "", word.strip(), flags=re.I).lower()
-
-
-def _one_kind(kinds: tuple[PostKind, ...]) -> dict[str, Any]:
-    return {"only": [kinds[0] == "self"]} if len(set(kinds)) == 1 else {}
 
 
 def _presence(word: Presence) -> dict[str, Any]:

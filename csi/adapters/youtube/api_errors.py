@@ -92,7 +92,21 @@ def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: flo
     if answer.status == 200 and body is not None and "error" not in body:
         return body
     if body is not None and isinstance(body.get("error"), dict):
-        kind, words = _meaning(body["error"], answer.status)
+        error = body["error"]
+        found = [entry.get("reason") for key in ("details", "errors") for entry in _dicts(error.get(key))]
+        named = [reason for reason in found if isinstance(reason, str) and reason]
+        known = sorted((reason for reason in named if reason in REASONS), key=lambda reason: reason in _VAGUE)
+        if known and REASONS[known[0]] is _SLOWER and _is_daily(error):
+            kind, words = _QUOTA
+        elif known:
+            kind, words = REASONS[known[0]]
+        elif answer.status in _BY_STATUS:
+            kind, words = _BY_STATUS[answer.status]
+        else:
+            shown = "".join(
+                char for char in clean(named[0] if named else "no reason", 60) if char.isalnum() or char in " _-"
+            )
+            kind, words = "transient", f"the API answered {answer.status} ({shown})"
         if kind == "quota" and answer.status not in QUOTA_STATUSES:
             # It would stop every read until midnight: a proxy's or an odd answer must not do that.
             kind, words = "transient", f"the API answered {answer.status} with the error of a used-up quota"
@@ -102,20 +116,6 @@ def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: flo
         words, waiting = f"the API answered {answer.status} with a body that is not its JSON", kind == "throttled"
     wait = response_headers.retry_after(answer, now) if waiting else None
     raise SourceError(words.format(key_env=key_env), kind=kind, retry_after=wait)
-
-
-def _meaning(error: dict[str, Any], status: int) -> tuple[str, str]:
-    found = [entry.get("reason") for key in ("details", "errors") for entry in _dicts(error.get(key))]
-    named = [reason for reason in found if isinstance(reason, str) and reason]
-    known = sorted((reason for reason in named if reason in REASONS), key=lambda reason: reason in _VAGUE)
-    if known and REASONS[known[0]] is _SLOWER and _is_daily(error):
-        return _QUOTA
-    if known:
-        return REASONS[known[0]]
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    shown = "".join(char for char in clean(named[0] if named else "no reason", 60) if char.isalnum() or char in " _-")
-    return "transient", f"the API answered {status} ({shown})"
 
 
 def _is_daily(error: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from csi.errors import StoreError
 from csi.problems import Check
 from csi.processing import status
 from csi.processing.pipeline.provider_access import configured
-from csi.processing.problems import ALERTS, PROBLEMS, ProcessingFacts, judge
+from csi.processing.problems import ALERTS, PROBLEMS, judge
 from csi.processing.runtime import Processing
 from csi.processing.store import db
 
@@ -100,7 +100,11 @@ class _ProcessingCollector(Collector):
         yield _gauge("heartbeat_age_seconds", "Time since the worker's last heartbeat", age)
         yield _by("jobs", "Open jobs by state", "state", facts.jobs, JOB_STATES)
         yield _by("dead_jobs", "Open dead jobs by cause", "cause", facts.dead, DEAD_CAUSES)
-        yield from _money(facts)
+        spent = facts.budget_used - facts.budget_reserved
+        yield _gauge("budget_limit_usd", "The budget of a day (UTC)", float(facts.budget_limit))
+        yield _gauge("budget_spent_usd", "Paid today (UTC)", float(spent))
+        text = "Reserved today (UTC) for calls whose price is not known yet"
+        yield _gauge("budget_reserved_usd", text, float(facts.budget_reserved))
         names = sorted(configured(rt))
         paused = {one.name: float(one.paused_at is not None) for one in facts.providers}
         failing = {one.name: facts.now - one.failing_since for one in facts.providers if one.failing_since is not None}
@@ -112,14 +116,6 @@ class _ProcessingCollector(Collector):
         alerts = Counter(problem.id for problem in found if "alert" in problem.fails)
         yield _by("problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
         yield _by("alerts", "Problems that the operator is notified of, by id", "problem", alerts, ALERTS)
-
-
-def _money(facts: ProcessingFacts) -> Iterator[Metric]:
-    spent = facts.budget_used - facts.budget_reserved
-    yield _gauge("budget_limit_usd", "The budget of a day (UTC)", float(facts.budget_limit))
-    yield _gauge("budget_spent_usd", "Paid today (UTC)", float(spent))
-    text = "Reserved today (UTC) for calls whose price is not known yet"
-    yield _gauge("budget_reserved_usd", text, float(facts.budget_reserved))
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Iterable[str]) -> Metric:

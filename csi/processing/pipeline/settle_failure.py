@@ -111,7 +111,11 @@ def settle_failure(
     with writing():
         video = videos.get(job.video_id)
         _audit_failure(rt, job, video, error, "provider_call", event_type=kind, api_response_code=error.status)
-        _record_provider(provider_of(rt, job), rt, error, answered=answered)
+        provider = provider_of(rt, job)
+        if error.fault in ("transient", "unknown") or answered:
+            providers.record_failure(provider, error.cause, rt.now())
+        elif error.fault in ("absent", "refused") and error.status is not None:
+            note_success(rt, provider, is_paid=False)  # it answered about this input, so it accepts our key
         wakes = _apply_verdict(rt, job, video, error, verdict)
     rt.failpoint("failure.committed")
     log.info("job failed", job_id=job.id, error=str(error), code=error.code, verdict=type(verdict).__name__)
@@ -147,13 +151,6 @@ def _apply_verdict(
         case DeadLetterJob(failure_type, can_retry):
             move_to_dead_letters(rt, job, video, error, failure_type, can_retry=can_retry)
             return []
-
-
-def _record_provider(provider: str, rt: Processing, error: ProviderError, *, answered: bool) -> None:
-    if error.fault in ("transient", "unknown") or answered:
-        providers.record_failure(provider, error.cause, rt.now())
-    elif error.fault in ("absent", "refused") and error.status is not None:
-        note_success(rt, provider, is_paid=False)  # it answered about this input, so it accepts our key
 
 
 def claim_job(rt: Processing, job_id: str) -> ProcessingJob | None:

@@ -43,9 +43,8 @@ class CaptionTranscriber:
             self._api = _library()
 
     def fetch(self, request: TranscriptRequest) -> Transcript:
-        return self._from_endpoint(request) if self._base else self._from_youtube(request)
-
-    def _from_endpoint(self, request: TranscriptRequest) -> Transcript:
+        if not self._base:
+            return self._from_youtube(request)
         query = {"v": request.video_id, "fmt": "json3"} | ({"lang": request.languages[0]} if request.languages else {})
         url = f"{self._base}/api/timedtext?{urlencode(query)}"
         try:

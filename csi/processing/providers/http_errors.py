@@ -38,7 +38,11 @@ def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], floa
 
 def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     """The meaning of every status that is not a success."""
-    status, word = answer.status, _message(answer)
+    # The provider's message, shortened, from `{"error": ".."}` or `{"error": {"message": .., "code": ..}}`.
+    error = (answer.json_object() or {}).get("error", "")
+    if isinstance(error, dict):
+        error = " ".join(str(error[name]) for name in ("code", "message") if error.get(name))
+    status, word = answer.status, " ".join(str(error).split())[:300]
     fault: Fault = "refused"
     kind: ErrorType = "api_error"
     code, wait = f"http_{status}", None
@@ -55,14 +59,6 @@ def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     return ProviderError(
         text, fault=fault, code=code, error_type=kind, retry_after=wait, status=status, cause=f"{cause} (HTTP {status})"
     )
-
-
-def _message(answer: HttpResponse) -> str:
-    """The provider's message, shortened, from `{"error": ".."}` or `{"error": {"message": .., "code": ..}}`."""
-    error = (answer.json_object() or {}).get("error", "")
-    if isinstance(error, dict):
-        error = " ".join(str(error[name]) for name in ("code", "message") if error.get(name))
-    return " ".join(str(error).split())[:300]
 
 
 def _retry_after(answer: HttpResponse, now: float) -> float | None:

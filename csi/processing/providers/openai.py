@@ -178,7 +178,10 @@ class OpenAISummariser:
         replies: list[ModelReply] = []
 
         def asked(part: str, prompt: str, user: str) -> ModelReply:
-            replies.append(ask(part, self._system(prompt, source), user))
+            focus = ", ".join(source.focus_areas) or "the most important points"
+            # Not str.format: a prompt contains JSON, whose braces must stay.
+            text = self.prompts[prompt].text.replace("{max_bullets}", str(source.max_bullets))
+            replies.append(ask(part, text.replace("{focus_areas}", focus), user))
             return replies[-1]
 
         head = f"Title: {source.title}\nChannel: {source.channel}\n\n"
@@ -204,12 +207,6 @@ class OpenAISummariser:
                 for number, group in enumerate(groups, 1)
             ]
         return pieces[0]
-
-    def _system(self, prompt: str, source: SummaryInput) -> str:
-        focus = ", ".join(source.focus_areas) or "the most important points"
-        # Not str.format: a prompt contains JSON, whose braces must stay.
-        text = self.prompts[prompt].text.replace("{max_bullets}", str(source.max_bullets))
-        return text.replace("{focus_areas}", focus)
 
 
 def split_words(text: str, size: int) -> list[str]:

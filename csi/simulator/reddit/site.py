@@ -116,7 +116,20 @@ class RedditSite:
             return SimulatedAnswer(403 if private else 404, PAGE, (("content-type", "text/html"),))
         limit = min(int(query.get("limit", 25)), 100)
         found, following = self.page(readable, limit, query.get("after"))
-        return _atom(found) if is_feed else _listing(found, following)
+        if is_feed:
+            return _atom(found)
+        rows = [
+            {
+                "name": f"t3_{post.id}", "id": post.id, "title": post.title, "author": "writer",
+                "subreddit": post.subreddit, "selftext": post.self_text or "", "is_self": post.self_text is not None,
+                "url": f"https://example.org/{post.id}", "domain": "example.org", "permalink": _permalink(post),
+                "created_utc": float(post.created), "over_18": False, "stickied": False, "link_flair_text": post.flair,
+                "score": post.score, "num_comments": 0,
+            }
+            for post in found
+        ]  # fmt: skip
+        children = [{"kind": "t3", "data": row} for row in rows]
+        return _json({"kind": "Listing", "data": {"children": children, "after": following, "before": None}})
 
     def _refused(self) -> SimulatedAnswer | None:
         now = self.now()
@@ -167,21 +180,6 @@ def _entry(post: SimulatedPost) -> str:
 
 def _permalink(post: SimulatedPost) -> str:
     return f"/r/{post.subreddit}/comments/{post.id}/post/"
-
-
-def _listing(posts: list[SimulatedPost], following: str | None) -> SimulatedAnswer:
-    rows = [
-        {
-            "name": f"t3_{post.id}", "id": post.id, "title": post.title, "author": "writer",
-            "subreddit": post.subreddit, "selftext": post.self_text or "", "is_self": post.self_text is not None,
-            "url": f"https://example.org/{post.id}", "domain": "example.org", "permalink": _permalink(post),
-            "created_utc": float(post.created), "over_18": False, "stickied": False, "link_flair_text": post.flair,
-            "score": post.score, "num_comments": 0,
-        }
-        for post in posts
-    ]  # fmt: skip
-    children = [{"kind": "t3", "data": row} for row in rows]
-    return _json({"kind": "Listing", "data": {"children": children, "after": following, "before": None}})
 
 
 def _json(document: object, status: int = 200) -> SimulatedAnswer:

@@ -117,7 +117,14 @@ async def send_response(
             _transport(scope).close()
         case "drip":
             await _send_head(response, headers, send)
-            return await _drip(response.body, fault.pace, scope, send)
+            size = max(1, len(response.body) // DRIP_PIECES)
+            for start in range(0, max(1, len(response.body) - size), size):
+                await _send_body(response.body[start : start + size], send, more=True)
+                await asyncio.sleep(fault.pace)
+                if not _is_connected(scope):
+                    return False
+            await _send_body(response.body[start + size :], send)
+            return True
         case _:
             connected = _is_connected(scope)
             await _send_head(response, headers, send)
@@ -138,17 +145,6 @@ async def _send_head(response: SimulatedResponse, headers: HeaderPairs, send: Se
 
 async def _send_body(body: bytes, send: Send, *, more: bool = False) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-async def _drip(body: bytes, pace: float, scope: Scope, send: Send) -> bool:
-    size = max(1, len(body) // DRIP_PIECES)
-    for start in range(0, max(1, len(body) - size), size):
-        await _send_body(body[start : start + size], send, more=True)
-        await asyncio.sleep(pace)
-        if not _is_connected(scope):
-            return False
-    await _send_body(body[start + size :], send)
-    return True
 
 
 def _is_connected(scope: Scope) -> bool:

@@ -120,7 +120,8 @@ class ToolCalls:
         field = query.model_fields["limit"]
         most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), MAX_LIMIT)
         wanted, notes = given.get("limit") or field.default or ROWS, []
-        limit = most if _is_whole(wanted) and int(wanted) > most else wanted
+        text = str(wanted)
+        limit = most if (text.isascii() and text.isdigit()) and int(wanted) > most else wanted
         data = await self._run(tool, {**given, "limit": limit})
         while results.is_too_large(data) and int(limit) > 1:
             limit = int(limit) // 2
@@ -157,11 +158,6 @@ class ToolCalls:
         elif isinstance(found, ApiModel):
             found = found.model_dump(context={"without_old_names": True})
         return dict(results.cleaned(found))
-
-
-def _is_whole(value: Any) -> bool:
-    text = str(value)
-    return text.isascii() and text.isdigit()
 
 
 def refuse_text(given: Mapping[str, Any]) -> None:
