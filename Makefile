@@ -13,10 +13,11 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## create the virtual environment in .venv (quick when nothing changed)
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("csi needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Use another one: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock -r requirements-dev.lock
+	@$(BIN)/python -m pip uninstall --quiet --disable-pip-version-check --yes csi 2>/dev/null || true  # the name until 1.0.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $(STAMP)
 
@@ -62,7 +63,7 @@ bench-check: setup  ## measure, and report ratios that fell by more than a third
 bench-peer: setup  ## install Celery beside the project, for the benchmark only
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(PEERS) "celery[redis]>=5.5"
 
-lock: setup  ## write requirements.lock from pyproject.toml (needs uv)
+lock: setup  ## write requirements.lock and requirements-dev.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock
 
 clean:  ## delete the virtual environment and all caches

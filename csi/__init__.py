@@ -1,3 +1,3 @@
 """Creator Signal Intelligence: from a creator's new item to a signed, acknowledged delivery."""
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"

@@ -71,7 +71,7 @@ def _library() -> ModuleType:
         import apprise
     except ImportError as error:
         raise ConfigError(
-            "notifications (CSI_NOTIFY_URLS, type: notify) need the extra: pip install 'csi[notify]'"
+            "notifications (CSI_NOTIFY_URLS, type: notify) need the extra: pip install 'creator-signals[notify]'"
         ) from error
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it would log parts of the URLs, which are secrets
     return apprise

@@ -343,7 +343,7 @@ def _open_postgres(url: str) -> PostgresqlDatabase:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        raise StoreError("PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
+        raise StoreError("PostgreSQL needs the extra: pip install 'creator-signals[postgres]'") from error
     return PostgresqlDatabase(url, prefer_psycopg3=True)
 
 

@@ -18,7 +18,7 @@ from csi.config.variables import OVERRIDES, SECRET_KEYS
 from csi.config.yaml_reader import KeyPath, dotted, parse_yaml
 from csi.processing import config as processing
 from csi.receiver import settings as receiver
-from ops import docs_cli
+from ops import docs_cli, man
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configure.md"
@@ -268,6 +268,7 @@ def _cell(text: str) -> str:
 def main() -> None:
     PAGE.write_text(rewritten(PAGE.read_text()))
     docs_cli.main()
+    man.main()
 
 
 if __name__ == "__main__":

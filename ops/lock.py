@@ -1,33 +1,70 @@
-"""Rewrites requirements.lock: every version and hash of a development install, for all platforms, no index address."""
+"""Writes requirements.lock (what runs: all extras and the build backend) and requirements-dev.lock (what only tests and
+tools need): every version and hash for all platforms, no index address."""
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = "# Made by `make lock` from pyproject.toml. Versions and hashes of everything that is installed.\n"
+RUNTIME, DEVELOPMENT = ROOT / "requirements.lock", ROOT / "requirements-dev.lock"
+HEADERS = {
+    RUNTIME: "# Made by `make lock` from pyproject.toml: what the installer and the image install, with hashes.\n",
+    DEVELOPMENT: "# Made by `make lock` from pyproject.toml: what tests and tools need beside requirements.lock.\n",
+}
+_ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def requirements() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"]
-    development = [line for line in project["dependency-groups"]["dev"] if not line.startswith("csi[")]
-    optional = [line for lines in extras.values() for line in lines]
-    return [*project["project"]["dependencies"], *optional, *development]
+def runtime_requirements() -> list[str]:
+    """With all extras, and with the backend that builds the wheel from a checkout."""
+    project = _pyproject()
+    extras = [line for lines in project["project"]["optional-dependencies"].values() for line in lines]
+    return [*project["project"]["dependencies"], *extras, *project["build-system"]["requires"]]
+
+
+def development_requirements() -> list[str]:
+    project = _pyproject()
+    own = project["project"]["name"]
+    return [line for line in project["dependency-groups"]["dev"] if Requirement(line).name != own]
+
+
+def entries(text: str) -> dict[str, str]:
+    """Name and marker of each locked package, with its lines."""
+    found = [part for part in _ENTRY.split(text) if part and not part.startswith("#")]
+    return {part.split("\\")[0].strip(): part for part in found}
+
+
+def names(text: str) -> set[str]:
+    return {match[0] for entry in entries(text) if (match := _NAME.match(entry))}
 
 
 def main() -> None:
-    command = ["uv", "pip", "compile", "-", "--universal", "--python-version", "3.11", "--generate-hashes"]
+    runtime = _compile(runtime_requirements())
+    RUNTIME.write_text(HEADERS[RUNTIME] + runtime)
+    everything = _compile([*runtime_requirements(), *development_requirements()], "--constraints", str(RUNTIME))
+    run = names(runtime)
+    beside = [lines for lines in entries(everything).values() if not names(lines) & run]
+    DEVELOPMENT.write_text(HEADERS[DEVELOPMENT] + "".join(beside))
+
+
+def _compile(requirements: list[str], *more: str) -> str:
+    command = ["uv", "pip", "compile", "-", "--universal", "--python-version", "3.11", "--generate-hashes", *more]
     options = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
     try:
-        text = "\n".join(requirements())
-        done = subprocess.run([*command, *options], input=text, capture_output=True, text=True, check=True)
+        text = "\n".join(requirements)
+        return subprocess.run([*command, *options], input=text, capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
         sys.exit("make lock needs uv on the PATH: pip install uv")
     except subprocess.CalledProcessError as error:
         sys.exit(f"uv could not resolve the requirements:\n{error.stderr}")
-    (ROOT / "requirements.lock").write_text(HEADER + done.stdout)
+
+
+def _pyproject() -> dict[str, dict]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def _redis_options(url: str) -> dict[str, Any]:
         from huey.storage import PriorityRedisStorage
         from redis import ConnectionPool
     except ImportError as error:
-        raise ConfigError("a queue on Redis needs the extra: pip install 'csi[redis]'") from error
+        raise ConfigError("a queue on Redis needs the extra: pip install 'creator-signals[redis]'") from error
     pool = ConnectionPool.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
     return {"storage_class": PriorityRedisStorage, "connection_pool": pool, "read_timeout": 1}
 
@@ -123,5 +123,5 @@ def _postgres_storage() -> type:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'csi[postgres]'") from error
+        raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'creator-signals[postgres]'") from error
     return PostgresQueueStorage

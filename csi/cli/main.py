@@ -37,6 +37,7 @@ COMMANDS = {
     "docs": ("csi.cli.docs:docs", "Print the runbook or another document."),
     "doctor": ("csi.cli.doctor:doctor", "Check the whole installation, with a remedy for each problem."),
     "events": ("csi.cli.events:events", "List, show and follow events."),
+    "examples": ("csi.cli.examples:examples", "Print an example file: configuration, units, alert rules."),
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "inbound": ("csi.cli.inbound:inbound", "Receive pushes of hubs, of Composio and of your own scripts."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
@@ -58,6 +59,7 @@ COMMANDS = {
     "tasks": ("tasks.cli:tasks", "Show queued and running tasks, and what each waits for."),
     "top": ("csi.cli.status:top", "Show live activity until Ctrl-C."),
     "trace": ("csi.cli.events:trace", "Show the timeline of one item."),
+    "version": ("csi.cli.version:version", "Print versions and the installed extras."),
     "videos": ("csi.cli.catalog:videos_group", "Show the videos of tracked channels."),
 }
 

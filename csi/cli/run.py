@@ -53,8 +53,6 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
 def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> int:
     """Run until a signal arrives (returns 0) or one of the processes exits (returns its exit code); then stop all."""
     # The working directory stays the caller's: relative paths in the configuration refer to it.
-    paths = [str(configuration.code_dir()), env.get("PYTHONPATH", "")]
-    env = {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     running: dict[str, subprocess.Popen[bytes]] = {}
     with processes.StopSignals().handled() as signals:
         try:

@@ -226,7 +226,7 @@ class FeatureFlags(Model):
     delivery: bool = Field(True, description="Send events; off: only collect them")
     admin_api: bool = Field(True, description="Serve /admin")
     dashboard: bool = Field(True, description="Serve the dashboard at /")
-    mcp: bool = Field(True, description="Serve the MCP server at /mcp, if the extra csi[mcp] is installed")
+    mcp: bool = Field(True, description="Serve the MCP server at /mcp, if the extra creator-signals[mcp] is installed")
     mcp_write: bool = Field(False, description="Let agents with CSI_ADMIN_TOKEN change things through /mcp")
     mcp_events: bool = Field(False, description="Let agents subscribe to events through the MCP server (a draft)")
 

@@ -1,6 +1,5 @@
 """Command lines, environment and configuration files of the demo's processes."""
 
-import importlib.util
 import json
 import secrets
 from collections.abc import Mapping
@@ -176,11 +175,3 @@ def ingester_config(home: Path, simulator: SimulatorInfo, endpoint: str, port: i
         },
         "web": {"port": port},
     }
-
-
-def code_dir() -> Path:
-    """The directory of huey_config.py: the project directory, or site-packages."""
-    found = importlib.util.find_spec("huey_config")
-    if found is None or found.origin is None:
-        raise CsiError("Python cannot find huey_config.py; install csi again, or run it in the project directory")
-    return Path(found.origin).parent

@@ -157,6 +157,14 @@ class ChildProcesses:
                 self._children[name].stop()
 
 
+def code_dir() -> Path:
+    """The directory of huey_config.py: the project directory, or site-packages. It is beside the package csi."""
+    place = Path(__file__).resolve().parents[2]
+    if not (place / "huey_config.py").is_file():
+        raise CsiError(f"{place} has no huey_config.py; install csi again, or run it in the project directory")
+    return place
+
+
 def printable(text: str) -> str:
     """Foreign text for a terminal, without control characters, bidirectional marks and emoji modifiers: terminals
     disagree about the width of a modified emoji."""
@@ -165,9 +173,15 @@ def printable(text: str) -> str:
 
 
 def start_module(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """`python -m …` in a session of its own: Ctrl-C reaches only this process, which stops its children in order."""
+    """`python -m …` in a session of its own: Ctrl-C reaches only this process, which stops its children in order.
+
+    `-P`: a tasks.py or huey_config.py in the working directory must not replace ours.
+    """
+    env = dict(options.pop("env", os.environ))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code_dir()), env.get("PYTHONPATH"))))
     return subprocess.Popen(  # noqa: S603 our own modules
-        [sys.executable, "-m", *command],
+        [sys.executable, "-P", "-m", *command],
+        env=env,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=_die_with_parent(),

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from csi import clock, local_login
-from csi.demo import configuration
+from csi.demo import configuration, processes
 from csi.demo.configuration import DemoOptions, DemoSecrets
 from csi.demo.live_view import DemoPhase, DemoView
 from csi.demo.processes import TICK, ChildProcesses, StopSignals
@@ -73,7 +73,7 @@ def run_demo(options: DemoOptions, home: Path, view: DemoView, *, seconds: float
     for secret in (secrets.shared, secrets.api):
         register_secret(secret)
     env = configuration.environment(os.environ, secrets, home / "config.yaml")
-    with signals.handled(), Net() as net, ChildProcesses(home, configuration.code_dir(), env, signals) as children:
+    with signals.handled(), Net() as net, ChildProcesses(home, processes.code_dir(), env, signals) as children:
         with contextlib.closing(DemoRun(options, home, net, children, signals, view)) as run:
             run.start_processes()
             run.publish(seconds)

@@ -86,4 +86,4 @@ def _judge_without_trial(text: str) -> TitlePattern | PatternRefused | None:
 def _remedy() -> str:
     if linear.engine() is not None:
         return "use fewer repetitions, or write it without look-around, back-references and atomic groups"
-    return "use fewer repetitions (*, +, {m,n}), or install csi[re2], which searches it in linear time"
+    return "use fewer repetitions (*, +, {m,n}), or install creator-signals[re2], which searches it in linear time"

@@ -46,7 +46,7 @@ class Desk:
 
 @pytest.fixture
 def desk():
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     with ScriptedReceiver(then=lambda request: (200, {}, {})) as server:
         yield Desk(server)
 

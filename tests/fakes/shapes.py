@@ -61,6 +61,7 @@ COMMANDS = [
     "tasks show poll",
     "tasks stats",
     "trace delivered01",
+    "version",
     "videos hot",
     f"videos list {CHANNEL}",
     f"videos show {VIDEO}",

@@ -20,7 +20,7 @@ STOPS_WITHIN, READS_WITHIN = 30.0, 60.0
 def test_case_122_slow_title_pattern(case, tmp_path, seed, engine):
     """Release 1.0.0 stored `\\w{0,20}` eight times, and the same behind a look-behind, which RE2 does not have."""
     if engine == "re2" and linear.engine() is None:
-        pytest.skip("google-re2 is not installed; enable with: pip install 'csi[re2]'")
+        pytest.skip("google-re2 is not installed; enable with: pip install 'creator-signals[re2]'")
     with installation(tmp_path, channels=3, playlists=0) as box:
         first, linear_watch, refused_watch = box.yt.channels
         box.change(lambda config: config["sources"]["youtube_channel_rss"].update(watchlist=[{"channel_id": first}]))

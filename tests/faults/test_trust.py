@@ -49,7 +49,7 @@ class TableRun:
 
 @pytest.fixture(scope="module")
 def table_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableRun]:
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     selected = [getattr(item, "callspec", None) for item in request.session.items]
     found = [spec.params["row"] for spec in selected if spec and isinstance(spec.params.get("row"), Injection)]
     run = TableRun(found, tmp_path_factory.mktemp("trust"), to_the_end=any(not row.quick for row in found))

@@ -13,7 +13,7 @@ from csi.worker.unstored_alert import UnstoredAlert
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
 
-pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
 
 LOCKED = db.DatabaseError("database is locked")
 FULL = db.DatabaseError("database or disk is full")

@@ -244,7 +244,7 @@ def sent_messages(notification_target):
 
 @pytest.fixture
 def line(tmp_path, clock, notification_target):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     with db.connection():
         yield build(tmp_path, clock, notification_target)
 
@@ -514,7 +514,7 @@ def test_the_urls_are_in_no_row(line, clock, notification_target):
 
 
 def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, notification_target):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     with db.connection():
         line = build(
             tmp_path, clock, notification_target, CSI_NOTIFY_URLS="json://127.0.0.1/ nosuchthing://canary-token"
@@ -526,7 +526,7 @@ def test_a_url_that_is_none_is_refused_without_being_shown(tmp_path, clock, noti
 
 def test_without_the_library_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(ConfigError, match=r"csi\[notify\]"):
+    with pytest.raises(ConfigError, match=r"creator-signals\[notify\]"):
         notifications.check(["json://127.0.0.1/"])
 
 

@@ -45,7 +45,7 @@ def test_check_notes_a_dead_worker_from_outside(run):
 
 
 def test_test_sends_and_pings(run):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     with ScriptedReceiver(then=lambda request: (200, {}, {})) as notification_target, static_page() as there:
         port = notification_target.url.split(":")[2].split("/")[0]
         done = run("test", CSI_NOTIFY_URLS=f"json://127.0.0.1:{port}/", CSI_HEARTBEAT_URL=f"{there.url}/canary")
@@ -54,7 +54,7 @@ def test_test_sends_and_pings(run):
 
 
 def test_what_does_not_work_is_said_without_the_url(run):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     urls = {"CSI_NOTIFY_URLS": "json://127.0.0.1:1/canary-one", "CSI_HEARTBEAT_URL": "http://127.0.0.1:1/canary-two"}
     done = run("test", **urls)
     assert done.exit_code == 1
@@ -115,7 +115,7 @@ def test_a_mute_that_cannot_be_is_refused_and_nothing_is_muted(run, arguments, w
 
 
 def test_status_lists_the_last_notifications_with_their_results(run):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     urls = {"CSI_NOTIFY_URLS": "json://127.0.0.1:1/canary-one"}
     assert run("test", **urls).exit_code == 1
     told = json.loads(run("status", "--json", **urls).output)

@@ -22,7 +22,7 @@ BROKEN = "import sys\nsys.stderr.write('one\\n\\x1b[31mno such thing\\n')\nsys.e
 def children(tmp_path: Path) -> ChildProcesses:
     for name, code in {"polite": POLITE, "stubborn": STUBBORN, "broken": BROKEN}.items():
         (tmp_path / f"{name}.py").write_text(code)
-    return ChildProcesses(tmp_path, tmp_path, os.environ, StopSignals())
+    return ChildProcesses(tmp_path, tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, StopSignals())
 
 
 def is_running(pid: int) -> bool:

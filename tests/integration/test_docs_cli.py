@@ -7,7 +7,7 @@ import pytest
 
 from csi import errors
 from csi.errors import EXIT_CODES
-from ops import docs_cli
+from ops import docs_cli, man
 from tests.fakes import shapes
 from tests.fakes.pages import ROOT, codes, rows, section
 
@@ -22,6 +22,11 @@ def between(name: str) -> str:
 @pytest.mark.parametrize("name", docs_cli.blocks())
 def test_the_generated_parts_are_up_to_date(name):
     assert between(name) == docs_cli.blocks()[name], "run `python -m ops.docs`"
+
+
+@pytest.mark.parametrize("name", man.texts())
+def test_the_manual_page_and_the_completion_scripts_are_up_to_date(name):
+    assert (man.FOLDER / name).read_text() == man.texts()[name], "run `python -m ops.docs`"
 
 
 def test_every_json_shape_is_the_documented_one(tmp_path):

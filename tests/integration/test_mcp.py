@@ -319,7 +319,7 @@ async def test_without_the_extra_it_says_what_to_install(
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
         answer = await http.post(url, json={})
     assert answer.status_code == 501
-    assert "pip install 'csi[mcp]'" in answer.json()["detail"]
+    assert "pip install 'creator-signals[mcp]'" in answer.json()["detail"]
     result = at.call("mcp")
     assert result.exit_code == 1
     assert str(result.exception) == endpoint.NOT_INSTALLED

@@ -39,7 +39,7 @@ QUIET = {"weekly_test": False, "daily_summary": False}
 @pytest.fixture
 def notification_targets():
     """Two services, by apprise's own JSON form and real HTTP on loopback."""
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     accept = lambda request: (200, {}, {})  # noqa: E731
     with ScriptedReceiver(then=accept) as one, ScriptedReceiver(then=accept) as two:
         yield one, two

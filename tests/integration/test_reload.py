@@ -81,7 +81,7 @@ def test_a_missing_secret_is_refused_too(line):
 
 
 def test_a_notification_url_that_is_none_is_refused_and_not_shown(line):
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     path = line.rt.settings.csi.state_dir.parent / "config.yaml"
     assert reload(line.rt, lambda: load_settings(path, ENV | {"CSI_NOTIFY_URLS": "nosuch://canary"})) is line.rt
     assert "CSI_NOTIFY_URLS" in reload_results.last().error

@@ -14,6 +14,6 @@ def test_two_builds_of_the_wheel_are_the_same(tmp_path):
         target = tmp_path / name
         line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
         subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=120)
-        (wheel,) = target.glob("csi-*.whl")
+        (wheel,) = target.glob("creator_signals-*.whl")
         hashes.append((wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()))
     assert hashes[0] == hashes[1]

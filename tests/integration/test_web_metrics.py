@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from csi import __version__
 from csi.dlq import dead_letters
 from csi.ingester.event import CreatorSignalEvent
 from csi.jobs.job_kinds import KINDS
@@ -58,7 +59,7 @@ def test_an_idle_system_has_every_series_and_no_false_rates(rt: Runtime) -> None
     assert math.isnan(value(found, "csi_dedupe_hit_rate"))
     assert math.isnan(value(found, "csi_worker_heartbeat_age_seconds"))
     assert value(found, "csi_events", "csi_events_total", source="youtube_playlist", status="dlq") == 0
-    assert value(found, "csi_build_info", version="1.0.0") == 1
+    assert value(found, "csi_build_info", version=__version__) == 1
     assert value(found, "csi_breaker_open") == 0
     assert math.isnan(value(found, "csi_queue_depth"))
     assert math.isnan(value(found, "csi_source_success_age_seconds", source="youtube_playlist"))

@@ -724,7 +724,7 @@ async def test_alerts_are_muted_and_unmuted_by_the_dashboard_and_it_is_in_the_au
 async def test_the_test_button_sends_a_message_and_says_which_target_refused_it(
     client: httpx.AsyncClient, rt: Runtime
 ) -> None:
-    pytest.importorskip("apprise", reason="needs the extra csi[notify]")
+    pytest.importorskip("apprise", reason="needs the extra creator-signals[notify]")
     with ScriptedReceiver(then=lambda request: (200, {}, {})) as notification_target:
         address = notification_target.url.split("/")[2]
         with_targets(rt, f"json://{address}/canary-path")

@@ -107,7 +107,7 @@ def test_a_video_without_any_track_is_absent():
 
 def test_the_missing_library_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "youtube_transcript_api", None)
-    with pytest.raises(MissingSetting, match=r"csi\[processing\]"):
+    with pytest.raises(MissingSetting, match=r"creator-signals\[processing\]"):
         CaptionTranscriber(Net()).check()
 
 
@@ -123,7 +123,7 @@ def test_a_server_that_never_answers_does_not_hold_a_thread_for_ever(monkeypatch
 
 def test_the_missing_apprise_is_one_sentence_at_the_start(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(ConfigError, match=r"csi\[notify\]"):
+    with pytest.raises(ConfigError, match=r"creator-signals\[notify\]"):
         create(ProcessingSettings(), ProcessingSecrets(notify_urls=("tgram://x/y",)))
 
 

@@ -12,7 +12,7 @@ from csi.processing.providers.base import ProviderError, Segment, Transcript, Tr
 from csi.processing.providers.http_errors import call_json
 from csi.processing.providers.transcript_files import from_json
 
-NEEDS = "captions need the extra: pip install 'csi[processing]' (or set transcription.captions.base_url)"
+NEEDS = "captions need the extra: pip install 'creator-signals[processing]' (or set transcription.captions.base_url)"
 TIMEOUT = 20.0
 NO_CAPTIONS = ("captions_off", "there are no captions")
 

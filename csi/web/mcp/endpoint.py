@@ -19,7 +19,7 @@ from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
 
 CALLER = "csi.caller"
-NOT_INSTALLED = "the MCP server needs the extra mcp, which is not installed: pip install 'csi[mcp]'"
+NOT_INSTALLED = "the MCP server needs the extra mcp, which is not installed: pip install 'creator-signals[mcp]'"
 READ_ONLY = "this token is read-only; changes need CSI_ADMIN_TOKEN and features.mcp_write: true"
 SWITCHED_OFF = "changes through MCP are switched off; set features.mcp_write: true"
 

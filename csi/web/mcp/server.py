@@ -1,4 +1,4 @@
-"""The tools on the official SDK (the extra `csi[mcp]`): this is the only module that imports it."""
+"""The tools on the official SDK (the extra `creator-signals[mcp]`): this is the only module that imports it."""
 
 from collections.abc import Callable
 from typing import Any
