@@ -1,5 +1,6 @@
 """Operator actions on watches, for CLI and admin API: add, pause, resume, remove, reset, poll, import, export."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -230,7 +231,8 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
     settings = _enabled_source(rt, target.source)
     if settings.watch_key is None:
         raise WatchRefused(f"sources.{target.source} has no list of watches; it is configured as a whole")
-    new = schedule.wanted_watch(rt, target.source, target.ref, _validated(rt, settings, target, options))
+    checked = validated_options(rt, target, options)
+    new = schedule.wanted_watch(rt, target.source, target.ref, checked)
     quote = quota_schedule.quote(rt, target.source, new.interval, new.via, rt.now())
     found = watch_admin.find(target.source, target.ref)
     if found is not None and found.state != "removed":
@@ -238,7 +240,9 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
         paused = ", paused" if found.state == "paused" else ""
         remark = f"already watched: {where} (number {found.id}{paused}); nothing changed"
         return AddWatchResult("known", target, found.id, found.name, None, quote, remark)
-    watch_id, plan = None if dry_run else watch_admin.add(new, rt.now()), target.remark
+    plain = checked.model_dump(mode="json", exclude_none=True)
+    kept = json.dumps({key: plain[key] for key, value in options.items() if value is not None})
+    watch_id, plan = None if dry_run else watch_admin.add(new, rt.now(), kept), target.remark
     if watch_id is not None:
         log.info("watch added by the operator", source=new.source, watch=new.ref, id=watch_id)
     if target.source == host_pace.REDDIT:
@@ -246,10 +250,16 @@ def watch_target(rt: Runtime, target: WatchTarget, options: WatchOptions, *, dry
     return AddWatchResult("added", target, watch_id, new.name, new.first_poll, quote, plan)
 
 
-def _validated(rt: Runtime, settings: SourceSettings, target: WatchTarget, options: WatchOptions) -> WatchSettings:
-    """Validate the options with the model of a configured watch: the same rules and the same messages."""
+def watch_model(settings: SourceSettings) -> type[WatchSettings]:
+    """The model of one watch of a source that has a list of them."""
     model = next(models_in(type(settings).model_fields[str(settings.watch_key)].annotation))
     assert issubclass(model, WatchSettings)
+    return model
+
+
+def validated_options(rt: Runtime, target: WatchTarget, options: WatchOptions) -> WatchSettings:
+    """Validate the options with the model of a configured watch: the same rules and the same messages."""
+    model = watch_model(_enabled_source(rt, target.source))
     key = next(name for name, field in model.model_fields.items() if field.is_required())
     given = {name: value for name, value in options.items() if value is not None}
     foreign = sorted(set(given) - set(model.model_fields))

@@ -26,5 +26,5 @@ from csi.api_models.status import (
 )  # fmt: skip
 from csi.api_models.watches import (
     ImportReport, PollResult, RemovalReport, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson,
-    WatchList, WatchPaused,
+    WatchList, WatchOptionsChanged, WatchPaused, WatchReads,
 )  # fmt: skip

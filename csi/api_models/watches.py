@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from csi.admin import watches
-from csi.api_models.base import ApiModel, JsonColumn, Redacted, RedactedOrNone, TimeOrNone
+from csi.admin import watch_options, watches
+from csi.api_models.base import ApiModel, JsonColumn, Redacted, RedactedOrNone, Time, TimeOrNone
 from csi.status import watch_states
+from csi.store import watch_admin
+from csi.store.poll_history import PastRead
 
 if TYPE_CHECKING:
     from csi.admin.watches import ImportLineResult, PollNowResult
@@ -94,9 +96,47 @@ class WatchJson(ApiModel):
 
 
 class WatchDetail(WatchJson):
-    """A watch and the number of its items that are not events yet."""
+    """A watch, the options that were set for it, and the number of its items that are not events yet."""
 
     waiting_items: int
+    options: dict[str, Any] = Field(description="Set for this watch; for other keys the source's settings apply")
+    revision: str = Field(description="Of the options; give it with a change that must not replace another one")
+
+    @classmethod
+    def of_watch(cls, rt: "Runtime", row: "Watch") -> Self:
+        options = watch_options.options_of(rt, row)
+        waiting, revision = watch_admin.waiting_items(row.id), watch_options.revision_of(rt, row)
+        return cls.of_rows(rt, [row], waiting_items=waiting, options=options, revision=revision)[0]
+
+
+class WatchOptionChange(ApiModel):
+    """One option of a watch that a change replaced. null: the source's default."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+class WatchOptionsChanged(ApiModel):
+    """What a change of options did, and the revision after it."""
+
+    id: int
+    dry_run: bool
+    changes: list[WatchOptionChange]
+    revision: str
+
+
+class WatchRead(ApiModel, row=PastRead, without=("at", "error")):
+    """One read of a watch."""
+
+    at: Time
+    error: RedactedOrNone
+
+
+class WatchReads(ApiModel):
+    """The last reads of a watch, the oldest first."""
+
+    reads: list[WatchRead]
 
 
 class WatchList(ApiModel):

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import api_models, clock, logs, runtime
-from csi.admin import channel_lists, watches
+from csi.admin import channel_lists, watch_options, watches
 from csi.catalog import data_api
 from csi.cli.command import config_and_json_options, config_option, dry_run_option, yes_option
-from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, is_terminal, plain, safe
+from csi.cli.output import (
+    ago,
+    confirm,
+    echo_fields,
+    echo_json,
+    echo_lines,
+    echo_table,
+    is_terminal,
+    plain,
+    safe,
+    stamp,
+)  # fmt: skip
 from csi.errors import SOME_FAILED
 from csi.pipeline import quota_schedule
-from csi.status import host_pace, watch_states
-from csi.store import api_units, db, watch_admin
+from csi.status import host_pace, read_history, watch_states
+from csi.store import api_units, db, poll_history, watch_admin
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -28,6 +39,8 @@ if TYPE_CHECKING:
 
 
 SHORT = {"youtube_playlist": "playlist", "youtube_channel_rss": "channel"}
+HIDDEN = ("filters", "first_poll", "tags", "route_profile")
+"""Keys of a watch that `csi sources show` prints among its options."""
 _WATCH = click.argument("watch", metavar="WATCH")
 
 
@@ -174,6 +187,105 @@ def _added_lines(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[st
         yield f"  the first poll emits the newest {policy['last']} and marks the rest as seen"
     else:
         yield "  the first poll emits nothing: current items are marked as seen"
+
+
+# ── one watch ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@sources.command()
+@_WATCH
+@click.option("--reads", is_flag=True, help="List its last 200 reads, the newest first.")
+@config_and_json_options
+def show(watch: str, reads: bool, config_path: Path | None, as_json: bool) -> None:
+    """Show a watch: its options, its state, and how its last reads went."""
+    with _runtime(config_path) as rt:
+        row = watches.find_watch(rt, watch)
+        found, history, now = api_models.WatchDetail.of_watch(rt, row), poll_history.of_watch(row.id), rt.now()
+    if as_json:
+        echo_json({**found.model_dump(), "reads": api_models.WatchReads.of(reads=history).model_dump()["reads"]})
+        return
+    plain_fields = found.model_dump()
+    options = plain_fields.pop("options")
+    echo_fields({key: value for key, value in plain_fields.items() if key not in HIDDEN}, 24)
+    for key in watch_options.KEYS:
+        value = watch_options.value_text(options.get(key))
+        click.echo(f"{f'option {key}':<32} {plain(value)}")
+    click.echo(f"{'last reads':<24} {read_history.read_summary(history).words}")
+    if reads:
+        cells = [
+            [stamp(one.at), ago(now - one.at), one.result.replace("_", " "), f"{one.seconds:.2f} s",
+             str(one.new_items), plain(one.error or "")]
+            for one in reversed(history)
+        ]  # fmt: skip
+        echo_table(("TIME", "AGO", "RESULT", "TOOK", "NEW", "ERROR"), cells)
+
+
+@sources.command("set")
+@_WATCH
+@click.option("--name", metavar="TEXT", help="A display name.")
+@_watch_options
+@click.option(
+    "--default",
+    "defaults",
+    multiple=True,
+    metavar="OPTION",
+    help="Take the source's default again: --default interval; repeatable.",
+)
+@click.option(
+    "--revision", metavar="TEXT", help="Refuse if the watch was changed since `csi sources show` showed this."
+)
+@dry_run_option
+@config_and_json_options
+def set_options(
+    watch: str,
+    name: str | None,
+    defaults: tuple[str, ...],
+    revision: str | None,
+    dry_run: bool,
+    config_path: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Change options of a watch that was added by command; options that are not given stay as they are.
+
+    A watch of the configuration is changed in the file.
+    """
+    wanted: dict[str, Any] = {key: value for key, value in _options(name, **given).items() if value is not None}
+    wanted |= {_option_key(text): None for text in defaults}
+    if not wanted:
+        raise click.UsageError("give at least one option to change, such as --interval 5m")
+    with _runtime(config_path) as rt:
+        row = watches.find_watch(rt, watch)
+        wanted = _merged_title(watch_options.options_of(rt, row), wanted)
+        done = watch_options.change(rt, row, wanted, revision=revision, dry_run=dry_run)
+        after = watch_options.revision_of(rt, watch_admin.find(row.source, row.ref) or row)
+    if as_json:
+        echo_json(api_models.WatchOptionsChanged.of(id=row.id, dry_run=dry_run, changes=done, revision=after))
+        return
+    words = "; ".join(one.words for one in done)
+    verb = "would change" if dry_run else "changed"
+    click.echo(f"{_title(row)}: {verb} {plain(words)}" if done else f"{_title(row)} has these options; nothing changed")
+
+
+def _option_key(text: str) -> str:
+    """The key of an option by its name on the command line."""
+    names = {
+        "interval": "poll_interval_seconds", "tag": "tags", "title-match": "title", "title-not": "title",
+        "min-duration": "min_duration_seconds", "max-duration": "max_duration_seconds",
+    }  # fmt: skip
+    key = names.get(text.removeprefix("--"), text.removeprefix("--").replace("-", "_"))
+    if key not in watch_options.KEYS:
+        known = ", ".join(sorted({*names, "name", "route-profile", "tags", "first-poll", "include", "via"}))
+        raise click.UsageError(f"--default {text[:40]!r} is not an option of a watch; known: {known}")
+    return key
+
+
+def _merged_title(now: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """`--title-match` alone keeps the stored `--title-not`."""
+    if isinstance(wanted.get("title"), dict):
+        given = {key: value for key, value in wanted["title"].items() if value is not None}
+        wanted = {**wanted, "title": {**(now.get("title") or {}), **given}}
+    return wanted
 
 
 # ── change ──────────────────────────────────────────────────────────────────────────────────────────────

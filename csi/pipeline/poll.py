@@ -28,10 +28,11 @@ from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import filters, watch_health
 from csi.scheduling.watch_health import Verdict
-from csi.store import counters, db, dedupe, inbox, retention, subscriptions, watch_admin, watches
+from csi.store import counters, db, dedupe, inbox, poll_history, retention, subscriptions, watch_admin, watches
 from csi.store.counters import Count
 from csi.store.db import exclusive_on_sqlite, writing
 from csi.store.models import Watch
+from csi.store.poll_history import PastRead, ReadResultName
 
 KEY_CHARS = 512
 LASTING = ("id", "yt_videoid", "link", "title", "published")
@@ -319,6 +320,7 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         # In the transaction: the plan depends on units and watches that other polls change.
         next_at = backpressure.later(rt, watch, _next_poll(rt, watch, found, bool(stored), now), now)
         changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
+        changes |= poll_history.add(watch, _past_read(attempt, found.reading, len(stored), now))
         watches.finish(watch, next_at, host=attempt.host, **changes)
         poll_gap.report(watch, found.gap, now)
         polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
@@ -327,6 +329,11 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
     _log_success(watch, len(stored), len(new.old), now)
     # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
     return [*_wake_items(watch.id, stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
+
+
+def _past_read(attempt: PollAttempt, reading: ReadResult, stored: int, now: float) -> PastRead:
+    result: ReadResultName = "new" if stored else "unchanged" if reading.unchanged else "nothing_new"
+    return PastRead(now, round(attempt.elapsed, 3), result, stored, None)
 
 
 def _wake_items(watch_id: int, ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
@@ -546,7 +553,10 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
             return _log_lost(attempt)
         polled_host_health.note_failure(rt, watch, error, assessment, now)
         next_at = _next_try(rt, watch, error, verdict, now)
-        watches.finish(watch, next_at, host=attempt.host, **_failure(watch, error, verdict, now))
+        changes = _failure(watch, error, verdict, now)
+        failed = PastRead(now, round(attempt.elapsed, 3), "failed", 0, str(error)[: watches.ERROR_TEXT])
+        changes |= poll_history.add(watch, failed)
+        watches.finish(watch, next_at, host=attempt.host, **changes)
         counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))
     _log_failure(watch, error, verdict)
     return [Wake("poll", watch.id, at=next_at)]

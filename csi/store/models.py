@@ -67,6 +67,8 @@ class Watch(TableModel):
     slot_at = DoubleField(null=True)
     title = TextField(null=True)
     own_interval = DoubleField(null=True)
+    reads = IntegerField(default=0)
+    options_json = TextField(null=True)
 
     class Meta:
         table_name = "watches"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csi import clock
-from csi.store import heartbeats
+from csi.store import heartbeats, poll_history
 from csi.store.db import changed, column, fetch, is_postgres, marks, number, writing
 
 DAY = 86_400.0
@@ -91,6 +91,13 @@ def drop_keys(limits: RetentionLimits, after: Any) -> RetentionChunk:
     return _drop_oldest("dedupe_keys", "key", "expires_at < ?", clock.iso(limits.keys), order="expires_at")
 
 
+def drop_poll_history(limits: RetentionLimits, after: Any) -> RetentionChunk:
+    """Delete the history of removed watches. That of the others does not grow."""
+    with writing():
+        removed = poll_history.drop_of_removed(limits.events)
+    return RetentionChunk({"poll_history": removed} if removed else {}, True if removed else None)
+
+
 def _drop_by_id(
     table: str, time_column: str, condition: str, dependent: tuple[str, str], limit: float, after: Any
 ) -> RetentionChunk:
@@ -130,7 +137,7 @@ def has_forgotten_keys(read_at: float, now: float, days: float) -> bool:
     return pruned_to is not None and pruned_to - read_at > days * DAY
 
 
-STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_dead_letters, drop_keys)
+STEPS: tuple[Step, ...] = (drop_events, drop_batches, drop_attempts, drop_dead_letters, drop_keys, drop_poll_history)
 
 
 def survey(limits: RetentionLimits) -> dict[str, int]:
@@ -146,6 +153,7 @@ def survey(limits: RetentionLimits) -> dict[str, int]:
         + _count(f"FROM delivery_attempts WHERE {_LONE_ATTEMPT}", limits.events),
         "dead_letter": _count(f"FROM dead_letter WHERE {_DEAD_LETTER_GOES}", limits.dead_letters),
         "dedupe_keys": _count("FROM dedupe_keys WHERE expires_at < ?", clock.iso(limits.keys)),
+        "poll_history": poll_history.count_of_removed(limits.events),
     }
 
 

@@ -68,9 +68,10 @@ def added_by_command(pairs: set[tuple[str, str]]) -> list[Watch]:
     return [row for row in rows if (row.source, row.ref) in pairs]
 
 
-def add(new: WantedWatch, now: float) -> int:
+def add(new: WantedWatch, now: float, options_json: str | None = None) -> int:
     """Insert a watch, or activate a removed one, which continues with its stored state. Returns the id."""
     values = new.values("command") | {"state": "active", "next_poll_at": now, "wake_at": now}
+    values |= {"options_json": options_json, "removed_at": None}
     with writing():
         found = find(new.source, new.ref)
         if found is None:
@@ -78,6 +79,15 @@ def add(new: WantedWatch, now: float) -> int:
             return int(Watch.insert(**values).execute())
         Watch.update(**values, **CLEAN).where(Watch.id == found.id).execute()
         return int(found.id)
+
+
+def change(watch: Watch, wanted: WantedWatch, options_json: str, now: float) -> None:
+    """Replace the options of a watch that was added by command. Part of the caller's transaction."""
+    values = wanted.values("command") | {"options_json": options_json, "name": wanted.name or watch.title}
+    if watch.first_read_at is not None or watch.last_success_at is not None:
+        del values["first_poll"]  # it was read already, or `csi sources reset` has set the policy of the next poll
+    Watch.update(**values).where(Watch.id == watch.id).execute()
+    make_due(watch.id, now + wanted.interval)
 
 
 def pause(watch_id: int) -> bool:

@@ -200,7 +200,7 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: boo
     if wanted is not None:
         values = wanted.values("config") | _due_again(row, wanted.interval, now)
         values["name"] = wanted.name or row.title
-        values |= {"removed_at": None, "removal_held_at": None}
+        values |= {"removed_at": None, "removal_held_at": None, "options_json": None}
         if row.first_read_at is None and row.last_success_at is not None:
             del values["first_poll"]  # `csi sources reset` has set the policy of the next poll
         return values

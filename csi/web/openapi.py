@@ -13,7 +13,7 @@ from csi.api_models.base import Time
 from csi.ingester.event import CSIIngestRequest
 from csi.web import feeds
 from csi.web.api import operations
-from csi.web.operation_definition import Operation, RequestModel
+from csi.web.operation_definition import WITH_BODY, Operation, RequestModel
 from csi.web.responses import PROBLEM
 
 REF = "#/components/schemas/{model}"
@@ -161,7 +161,7 @@ def _body_name(one: Operation) -> str:
 
 
 def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    statuses = EVERYWHERE | (ON_CHANGES if one.method == "POST" else {}) | dict(one.refusals)
+    statuses = EVERYWHERE | (ON_CHANGES if one.method in WITH_BODY else {}) | dict(one.refusals)
     good = {"description": "Done", "content": {one.media_type: {"schema": schemas[str(one.answer_type)]}}}
     refusal = {PROBLEM: {"schema": schemas[str(ProblemDetails)]}}
     described: dict[str, Any] = {

@@ -21,6 +21,7 @@ from csi.web.shared_state import Sidecar
 
 T = TypeVar("T")
 Run = TypeVar("Run", bound=Callable[..., Any])
+WITH_BODY = ("POST", "PATCH")
 MAX_LIMIT = 500
 MAX_ID = 2**63 - 1
 
@@ -117,7 +118,7 @@ class Operation:
     async def _inputs(self, request: Request) -> dict[str, Any]:
         """The arguments of `run`, checked: also a query and a body that it does not take have to be empty."""
         body: Mapping[str, Any] | bytes = {}
-        if self.method == "POST":
+        if self.method in WITH_BODY:
             content = await request.body()
             body = content if self.text_body else _json_object(content, request.headers.get("content-type", ""))
         return self.checked_inputs(request.path_params, parameters_of(request), body)

@@ -21,7 +21,7 @@ MAX_STEP = DAY
 KEY_MARGIN = DAY
 """Keys are kept for so long beyond `dedupe_days`."""
 
-TABLES = ("events", "batch_events", "batches", "delivery_attempts", "dead_letter", "dedupe_keys")
+TABLES = ("events", "batch_events", "batches", "delivery_attempts", "dead_letter", "dedupe_keys", "poll_history")
 
 
 @dataclass(frozen=True)

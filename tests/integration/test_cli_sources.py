@@ -269,3 +269,29 @@ def test_columns_stand_under_each_other_in_every_script():
 @pytest.mark.parametrize(("seconds", "words"), [(None, "–"), (5, "5 s"), (-3, "0 s"), (119, "119 s"), (600, "10 min")])
 def test_times_are_short(seconds, words):
     assert ago(seconds) == words
+
+
+def test_a_watch_is_shown_and_its_options_are_set(call):
+    assert call("sources", "add", UC[1], "--interval", "2m", "--title-not", "(?i)live").exit_code == 0
+    done = call("sources", "set", UC[1], "--interval", "15m", "--title-match", "rust", "--name", "Second")
+    assert done.exit_code == 0, done.output
+    assert "changed name from the source's default to Second; interval from 120 s to 900 s" in done.stdout
+    shown = json.loads(call("sources", "show", UC[1], "--json").stdout)
+    assert shown["options"] == {
+        "name": "Second", "poll_interval_seconds": 900.0, "title": {"match": "rust", "not": "(?i)live"},
+    }  # fmt: skip
+    assert shown["reads"] == []
+    again = json.loads(call("sources", "set", UC[1], "--default", "interval", "--dry-run", "--json").stdout)
+    assert again["changes"] == [{"key": "poll_interval_seconds", "before": 900.0, "after": None}]
+    assert "option poll_interval_seconds     900 s" in call("sources", "show", UC[1], "--reads").stdout
+
+
+def test_set_refuses_what_cannot_be_changed(call):
+    assert call("sources", "add", UC[1]).exit_code == 0
+    assert call("sources", "set", UC[1]).exit_code == 2
+    unknown = call("sources", "set", UC[1], "--default", "colour")
+    assert (unknown.exit_code, "not an option of a watch" in unknown.output) == (2, True)
+    stale = call("sources", "set", UC[1], "--name", "x", "--revision", "0")
+    assert "was changed meanwhile" in str(stale.exception)
+    configured = call("sources", "set", UC[0], "--name", "x")
+    assert "sources.youtube_channel_rss.watchlist" in str(configured.exception)

@@ -80,7 +80,7 @@ class TestRows:
         add("old", NOW - 40 * DAY, batch=old)
         add("young", NOW - DAY, batch=young)
         expected = {"events": 1, "batch_events": 1, "batches": 1, "delivery_attempts": 1}
-        assert retention.survey(LIMITS) == {**expected, "dead_letter": 0, "dedupe_keys": 0}
+        assert retention.survey(LIMITS) == {**expected, "dead_letter": 0, "dedupe_keys": 0, "poll_history": 0}
         assert sweep() == expected
         assert (names(), db.value("SELECT id FROM batches"), db.value("SELECT batch_id FROM delivery_attempts")) == (
             {"young"},

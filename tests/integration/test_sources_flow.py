@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from csi.adapters.youtube.references import UnknownReference
-from csi.admin import watches
+from csi.admin import watch_options, watches
 from csi.admin.watches import WatchOptions, WatchRefused
 from csi.api_models import WatchJson
 from csi.config.source_settings import KINDS
 from csi.pipeline import schedule
-from csi.store import api_units, db, heartbeats, watch_admin
+from csi.store import api_units, db, heartbeats, poll_history, watch_admin
 from csi.store.models import Event, Watch
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.fakes.youtube import simulated_youtube
@@ -428,3 +428,80 @@ def test_a_watch_is_described_in_a_stable_shape(line, yt):
         *("interval_seconds", "planned_interval_seconds", "last_poll_at", "last_success_at", "next_poll_at", "filters"),
     }
     json.dumps(first)
+
+
+# --- change options
+
+
+def added(line, yt, **options):
+    return Watch.get_by_id(watches.add(line.rt, yt.channels[1], WatchOptions(options)).watch_id)
+
+
+def test_options_are_changed_one_by_one_and_given_back_to_the_source(line, yt):
+    row = added(line, yt, name="Second", tags=("a",), poll_interval_seconds="2m")
+    done = watch_options.change(line.rt, row, {"poll_interval_seconds": "15m", "title": {"not": "(?i)trailer"}})
+    assert [one.words for one in done] == [
+        "interval from 120 s to 900 s", "title filter from the source's default to not (?i)trailer",
+    ]  # fmt: skip
+    row = Watch.get_by_id(row.id)
+    assert (row.interval_seconds, row.name, json.loads(row.tags_json)) == (900, "Second", ["a"])
+    assert json.loads(row.filters_json) == {"title": {"not": "(?i)trailer"}}
+    watch_options.change(line.rt, row, {"poll_interval_seconds": None, "title": None})
+    row = Watch.get_by_id(row.id)
+    assert (row.interval_seconds, row.filters_json, row.own_interval) == (10, "{}", None)
+    assert watch_options.options_of(line.rt, row) == {"name": "Second", "tags": ["a"]}
+
+
+def test_a_shorter_interval_applies_to_the_next_poll(line, yt):
+    row = added(line, yt, poll_interval_seconds="1h")
+    line.run()
+    watch_options.change(line.rt, Watch.get_by_id(row.id), {"poll_interval_seconds": "30s"})
+    assert Watch.get_by_id(row.id).next_poll_at <= line.rt.now() + 30
+
+
+def test_the_second_of_two_operators_is_told_what_the_first_one_changed(line, yt):
+    row = added(line, yt, poll_interval_seconds="2m")
+    seen, revision = watch_options.options_of(line.rt, row), watch_options.revision_of(line.rt, row)
+    watch_options.change(line.rt, row, {"poll_interval_seconds": "5m"}, revision=revision)
+    with pytest.raises(watch_options.WatchChangedMeanwhile, match="changed meanwhile: interval from 120 s to 300 s"):
+        watch_options.change(line.rt, row, {"name": "Mine"}, revision=revision, seen=seen)
+    assert Watch.get_by_id(row.id).name != "Mine"
+
+
+def test_a_change_that_cannot_be_made_says_why(line, yt):
+    row = added(line, yt)
+    for given, said in (
+        ({"poll_interval_seconds": "1ms"}, "poll_interval_seconds"), ({"route_profile": "explian"}, "explain"),
+        ({"title": {"match": "("}}, "title"), ({"colour": "red"}, "does not apply"), ({"include": []}, "at least one"),
+    ):  # fmt: skip
+        with pytest.raises(WatchRefused, match=said):
+            watch_options.change(line.rt, row, given)
+    line.run()
+    with pytest.raises(WatchRefused, match="was polled already"):
+        watch_options.change(line.rt, Watch.get_by_id(row.id), {"first_poll": "all"})
+    configured = Watch.get(Watch.ref == yt.channels[0])
+    with pytest.raises(WatchRefused, match=r"sources\.youtube_channel_rss\.watchlist"):
+        watch_options.change(line.rt, configured, {"name": "Mine"})
+
+
+def test_options_of_a_watch_that_release_1_0_0_added_are_read_from_its_columns(line, yt):
+    row = added(line, yt, name="Second", tags=("a",), poll_interval_seconds="2m", include=["video"])
+    Watch.update(options_json=None, own_interval=None).where(Watch.id == row.id).execute()
+    expected = {"name": "Second", "tags": ["a"], "poll_interval_seconds": 120, "include": ["video"]}
+    assert watch_options.options_of(line.rt, Watch.get_by_id(row.id)) == expected
+
+
+# --- history of reads
+
+
+def test_each_read_leaves_one_row_with_its_result(line, yt):
+    line.run()
+    watch = Watch.get(Watch.ref == yt.channels[0])
+    yt.upload(yt.channels[0], "New")
+    line.wait(12)
+    yt.set_faults("feed:500", from_now=True)
+    line.wait(12)
+    reads = poll_history.of_watch(watch.id)
+    assert [one.result for one in reads[:2]] == ["nothing_new", "new"]
+    assert (reads[1].new_items, reads[-1].result, Watch.get_by_id(watch.id).reads) == (1, "failed", len(reads))
+    assert "500" in reads[-1].error

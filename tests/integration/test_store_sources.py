@@ -14,7 +14,7 @@ from csi.errors import SourceError
 from csi.pipeline.poll import WatchLease
 from csi.runtime import ProcessState
 from csi.scheduling.watch_health import catch_up
-from csi.store import db, dedupe, hosts, inbox, retention, watches
+from csi.store import db, dedupe, hosts, inbox, poll_history, retention, watches
 from csi.store.models import Host, Watch, database
 
 NOW = 1_771_761_600.0
@@ -449,3 +449,32 @@ def test_an_installation_of_the_first_version_is_brought_up_to_date(engine, tmp_
             "raw:2",
             "src:3",
         ]
+
+
+# --- history of reads
+
+
+def test_the_history_keeps_the_last_200_reads_of_each_watch(store):
+    first, second = add("UC1", "UC2")
+    for number in range(poll_history.KEPT + 7):
+        read = poll_history.PastRead(NOW + number, 0.25, "new" if number % 2 else "failed", number % 2, "http 500")
+        Watch.update(**poll_history.add(first, read)).where(Watch.id == first.id).execute()
+        first = Watch.get_by_id(first.id)
+    Watch.update(**poll_history.add(second, read)).where(Watch.id == second.id).execute()
+    reads = poll_history.of_watch(first.id)
+    assert [one.at for one in reads] == [NOW + number for number in range(7, poll_history.KEPT + 7)]
+    assert reads[-1] == poll_history.PastRead(NOW + 206, 0.25, "failed", 0, "http 500")
+    assert len(poll_history.of_watch(second.id)) == 1
+
+
+def test_retention_drops_the_history_of_removed_watches_only(store):
+    gone, kept = add("UC1", "UC2", last_poll_at=NOW)
+    for watch in (gone, kept):
+        read = poll_history.PastRead(NOW, 0.25, "unchanged", 0, None)
+        Watch.update(**poll_history.add(watch, read)).where(Watch.id == watch.id).execute()
+    Watch.update(state="removed").where(Watch.id == gone.id).execute()
+    for events, left in ((NOW, 2), (NOW + 1, 1)):
+        limits = retention.RetentionLimits(events, events, events)
+        counted = poll_history.count_of_removed(events)
+        assert retention.drop_poll_history(limits, 0).total == counted == 2 - left
+        assert len(poll_history.of_watch(gone.id)) + len(poll_history.of_watch(kept.id)) == left

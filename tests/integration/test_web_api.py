@@ -192,6 +192,13 @@ async def test_a_source_is_added_paused_resumed_reset_and_removed(client: httpx.
         assert (answer.status_code, answer.json()["state"]) == (200, state), answer.text
         _check("POST", f"/sources/{number}/{act}", 200, answer.json())
     assert json.loads(Watch.get_by_id(number).first_poll) == "all"
+    revision = (await client.get(f"/sources/{number}")).json()["revision"]
+    changed = await client.patch(f"/sources/{number}", json={"tags": ["y"], "first_poll": None, "revision": revision})
+    assert [one["key"] for one in changed.json()["changes"]] == ["tags", "first_poll"]
+    _check("PATCH", f"/sources/{number}", 200, changed.json())
+    stale = await client.patch(f"/sources/{number}", json={"name": "Ö", "revision": revision})
+    assert (stale.status_code, "changed meanwhile" in stale.json()["detail"]) == (409, True)
+    _check("GET", f"/sources/{number}/reads", 200, (await client.get(f"/sources/{number}/reads")).json())
     assert (await client.delete(f"/sources/{number}?dry_run=true")).json()["state"] == "active"
     assert (await client.delete(f"/sources/{number}")).json()["state"] == "removed"
     assert (await client.post(f"/sources/{number}/pause")).status_code == 404

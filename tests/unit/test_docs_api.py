@@ -13,7 +13,7 @@ OF_THE_HOST = TEXT.partition("| command | reason |")[2].partition("\n\n")[0]
 
 
 def test_every_operation_has_its_row_and_no_other_has_one() -> None:
-    documented = set(re.findall(r"^\| `((?:GET|POST|DELETE) /admin/[^`]+)` \|", TEXT, re.MULTILINE))
+    documented = set(re.findall(r"^\| `((?:GET|POST|PATCH|DELETE) /admin/[^`]+)` \|", TEXT, re.MULTILINE))
     assert documented == {f"{one.method} /admin{one.path}" for one in api.operations()}
 
 

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from csi import api_models
 from csi.adapters.youtube.references import UnknownReference
-from csi.admin import watches
+from csi.admin import watch_options, watches
 from csi.admin.watches import PollNowResult
 from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime
 from csi.status.worker import worker_status
-from csi.store import watch_admin
+from csi.store import poll_history, watch_admin
 from csi.store.models import Watch
 from csi.store.watches import find, of_source
 from csi.web.operation_definition import MAX_ID, Limit, OperationList, RequestModel, Whole, page_of
@@ -66,6 +66,13 @@ class WatchRequest(WatchRequestOptions):
     dry_run: bool = Field(False, description=PREVIEW)
 
 
+class WatchChange(WatchRequestOptions):
+    """Options to set; null takes the source's default again. Options that are not given stay as they are."""
+
+    revision: str | None = Field(None, max_length=64, description="Refuse if the watch has another one by now")
+    dry_run: bool = Field(False, description=PREVIEW)
+
+
 class DryRun(RequestModel):
     """Whether to change anything."""
 
@@ -110,8 +117,14 @@ def export(rt: Runtime) -> Response:
 
 @OPERATIONS.add("GET", "/sources/{id}", "getSource", "One watch", refusals=ABSENT)
 def show_watch(rt: Runtime, number: int) -> api_models.WatchDetail:
-    row = _found(number, also_removed=True)
-    return api_models.WatchDetail.of_rows(rt, [row], waiting_items=watch_admin.waiting_items(row.id))[0]
+    return api_models.WatchDetail.of_watch(rt, _found(number, also_removed=True))
+
+
+@OPERATIONS.add(
+    "GET", "/sources/{id}/reads", "listReads", "The last 200 reads of a watch: result, duration, error", refusals=ABSENT
+)
+def list_reads(rt: Runtime, number: int) -> api_models.WatchReads:
+    return api_models.WatchReads.of(reads=poll_history.of_watch(_found(number, also_removed=True).id))
 
 
 def _found(number: int, *, also_removed: bool = False) -> Watch:
@@ -140,6 +153,18 @@ def add(rt: Runtime, body: WatchRequest) -> Response:
         raise HttpProblem(400, f"what: {error}") from error
     is_new = done.result == "added" and not body.dry_run
     return reply(api_models.WatchAdded.of(done, dry_run=body.dry_run), 201 if is_new else 200)
+
+
+@OPERATIONS.add(
+    "PATCH", "/sources/{id}", "changeSource", "Change the options of a watch that was added by command",
+    refusals=ABSENT | {409: "It is in the configuration, or was changed meanwhile"},
+)  # fmt: skip
+def change(rt: Runtime, number: int, body: WatchChange) -> api_models.WatchOptionsChanged:
+    row = _found(number)
+    given = body.model_dump(include=body.model_fields_set & set(WatchRequestOptions.model_fields))
+    changes = watch_options.change(rt, row, given, revision=body.revision, dry_run=body.dry_run)
+    revision = watch_options.revision_of(rt, _found(number))
+    return api_models.WatchOptionsChanged.of(id=row.id, dry_run=body.dry_run, changes=changes, revision=revision)
 
 
 @OPERATIONS.add(
