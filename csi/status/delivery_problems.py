@@ -54,7 +54,7 @@ def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
         *("delivery_off", "delivery", "degraded", "delivery is switched off (features.delivery), and events wait"),
         effect="no event is sent",
         remedy="set `features.delivery: true` and reload the worker: `systemctl reload csi-worker`",
-        since=oldest,
+        since=max(oldest, facts.delivery_off_since or 0.0),
         fails=("alert",),
         events=facts.waiting(),
     )
@@ -95,7 +95,7 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
         fails=("alert",) if is_throttled else ("ready", "alert"),
         cause=cause.words if reason else None,
         is_proven=cause.is_proven and is_open,
-        events=facts.waiting(one.name),
+        events=facts.affected(one.name),
         section=cause.runbook,
     )
 

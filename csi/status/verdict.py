@@ -128,7 +128,8 @@ def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
     if most or facts.dead_letters > DEAD_LETTERS:
         share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
         what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
-        yield _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
+        found = _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
+        yield replace(found, events=facts.dead_letters)
 
 
 def _dead_jobs(facts: SystemFacts) -> Iterator[Problem]:

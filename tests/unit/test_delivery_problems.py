@@ -15,7 +15,7 @@ NOW = 1_771_761_600.0
 DAY = 86_400.0
 
 
-def judged(state="accepting", samples=(), oldest=None, delivery=True, **changes):
+def judged(state="accepting", samples=(), oldest=None, delivery=True, dead=0, off_since=None, **changes):
     row = DestinationRow("default", **{"answered_at": NOW - 9} | changes)
     worker = WorkerStatus(NOW, LastHeartbeat(NOW, NOW - DAY))
     destinations = (DestinationState("default", state, row),)
@@ -25,6 +25,8 @@ def judged(state="accepting", samples=(), oldest=None, delivery=True, **changes)
         backlog_samples=tuple(samples),
         oldest_pending=oldest,
         delivery_is_on=delivery,
+        delivery_off_since=off_since,
+        redrivable={"default": dead, "other": 99},
     )
     return list(problems(facts))
 
@@ -47,6 +49,13 @@ def test_a_receiver_that_is_away_has_its_first_failure_its_cause_and_what_waits(
     assert (found.id, found.since, found.cause, found.events) == ("receiver_away", NOW - 90, "connection refused", 12)
     assert (found.is_proven, found.fails) == (False, ("ready", "alert"))
     assert found.runbook == "the-receiver-answers-503-or-not-at-all"
+
+
+def test_dead_letters_of_a_receiver_that_is_away_are_affected_events():
+    opened = {"circuit": "open", "opened_at": NOW - 10, "reason": "it refuses every event: http 400"}
+    assert one("half_open", samples([7]), dead=5, **opened).events == 17
+    assert one("half_open", dead=5, **opened).events == 5
+    assert one("half_open", **opened).events is None
 
 
 @pytest.mark.parametrize(
@@ -88,6 +97,9 @@ def test_delivery_that_is_off_is_a_problem_while_events_wait():
     assert judged(delivery=False) == []
     found = one(delivery=False, oldest=NOW - 500, samples=samples([84]))
     assert (found.id, found.since, found.events, found.fails) == ("delivery_off", NOW - 500, 89, ("alert",))
+    # The oldest event had waited longer, for another reason.
+    assert one(delivery=False, oldest=NOW - 500, off_since=NOW - 60).since == NOW - 60
+    assert one(delivery=False, oldest=NOW - 500, off_since=NOW - 900).since == NOW - 500
 
 
 @pytest.mark.parametrize(
