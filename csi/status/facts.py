@@ -86,6 +86,7 @@ class SystemFacts:
     dead_letters: int = 0
     redrivable: Mapping[str, int] = field(default_factory=dict)
     """By destination: the open ones whose cause is the receiver."""
+    auto_redrive: bool = True
     recent_dead_letters: RecentDeadLetters = field(default_factory=RecentDeadLetters)
     dead_jobs: DeadJobs = field(default_factory=DeadJobs)
     quota_limit: int | None = None
@@ -160,6 +161,7 @@ def gather(rt: Runtime) -> SystemFacts:
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
         redrivable=dead_letters.redrivable_counts(),
+        auto_redrive=rt.settings.dlq.auto_redrive,
         recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
         dead_jobs=jobs.dead_jobs(),
         quota_limit=limit,

@@ -1,15 +1,19 @@
 """Problems of delivery: since when, with which cause, and from when on."""
 
+from dataclasses import replace
+
 import pytest
 
 from csi.pipeline.receiver_test import is_wanted
 from csi.status.delivery_problems import certificate_text, problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SystemFacts
+from csi.status.verdict import judge
 from csi.status.worker import WorkerStatus
 from csi.store.backlog_samples import BacklogSample
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
+from csi.store.queries.charts import RecentDeadLetters
 
 NOW = 1_771_761_600.0
 DAY = 86_400.0
@@ -56,6 +60,23 @@ def test_dead_letters_of_a_receiver_that_is_away_are_affected_events():
     assert one("half_open", samples([7]), dead=5, **opened).events == 17
     assert one("half_open", dead=5, **opened).events == 5
     assert one("half_open", **opened).events is None
+
+
+def test_dead_letters_that_are_sent_again_later_are_no_problem_of_their_own():
+    away = DestinationState("default", "circuit_open", DestinationRow("default", circuit="open", reason="http 503"))
+    facts = SystemFacts(
+        *(NOW, WorkerStatus(NOW, LastHeartbeat(NOW, NOW - DAY))),
+        destinations=(away,),
+        dead_letters=120,
+        redrivable={"default": 119},
+        recent_dead_letters=RecentDeadLetters(120, 3),
+    )
+    (found,) = problems(facts)
+    assert (found.events, "by themselves" in found.effect) == (119, True)
+    assert "dead_letters" not in [problem.id for problem in judge(facts).problems]
+    by_hand = replace(facts, auto_redrive=False)
+    assert "wait for a replay" in next(problems(by_hand)).effect
+    assert "dead_letters" in [problem.id for problem in judge(by_hand).problems]
 
 
 @pytest.mark.parametrize(
