@@ -6,14 +6,23 @@ import asyncio
 import contextlib
 import json
 import signal
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
+from starlette.applications import Starlette
 
 from csi import clock
 from csi.config import durations
 from csi.simulator import http_server
+from csi.simulator.feeds.app import feeds_app, publish_steadily
+from csi.simulator.feeds.documents import RENDERERS
+from csi.simulator.feeds.site import FeedSite
+from csi.simulator.hub import SimulatedHub
+from csi.simulator.reddit.app import TOKEN_PATH, post_steadily, reddit_app
+from csi.simulator.reddit.site import RedditSite
 from csi.simulator.youtube import app, content, world
 
 
@@ -77,18 +86,9 @@ def youtube(
     options = app.YouTubeOptions(
         api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed
     )
-    server = http_server.make_server(app.create_app(simulated, options))
     new_items = content.Traffic(simulated, ids, seed)
 
-    async def serve() -> None:
-        loop, stop = asyncio.get_running_loop(), partial(setattr, server, "should_exit", True)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        if seconds:
-            loop.call_later(seconds, stop)
-        # Two lines: a sentence, then the addresses and ids as JSON for a parent process.
-        base = http_server.base_url(sock)
-        click.echo(f"simulated YouTube listening on {base}")
+    def announce(base: str) -> Starlette:
         facts = {
             "base_url": base,
             "api_base_url": base + app.API_PATH,
@@ -96,10 +96,110 @@ def youtube(
             "channels": ids.channels,
             "playlists": ids.playlists,
         }
-        click.echo(json.dumps(facts))
-        await http_server.serve_until_stopped(
-            server, sock, lambda: content.generate_traffic(new_items, rate, clock.now)
-        )
+        _announce("YouTube", base, facts)
+        return app.create_app(simulated, options)
 
+    _serve(host, port, seconds, announce, lambda: content.generate_traffic(new_items, rate, clock.now))
+
+
+@simulate.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(list(RENDERERS)),
+    help="Kind of a feed; may be given several times. Default: one of each.",
+)
+@click.option("--each", default=1, show_default=True, type=click.IntRange(1, 1000), help="Feeds of each kind.")
+@click.option(
+    "--posts", default=5, show_default=True, type=click.IntRange(0, 1000), help="Posts in each, at the start."
+)
+@click.option("--rate", default=0.0, show_default=True, type=click.FloatRange(0), help="New posts per second.")
+@click.option("--max-age", default=0, show_default=True, type=click.IntRange(0), help="Cache-Control of the feeds.")
+@click.option("--hub", "with_hub", is_flag=True, help="Name a WebSub hub in every feed, and push new posts.")
+@click.option("--faults", default="", help="What is wrong with feeds, as in rss-1:gone,atom-1:moved.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
+def feeds(
+    host: str,
+    port: int,
+    kinds: tuple[str, ...],
+    each: int,
+    posts: int,
+    rate: float,
+    max_age: int,
+    with_hub: bool,
+    faults: str,
+    seconds: float | None,
+) -> None:
+    """Run simulated feeds of every kind, with pages, redirects, faults, a WebSub hub and a control API under /sim."""
+    site = FeedSite("", max_age=max_age, with_hub=with_hub)
+    hub = SimulatedHub() if with_hub else None
+    names = {f"{kind}-{number}": kind for kind in kinds or RENDERERS for number in range(1, each + 1)}
+
+    def announce(base: str) -> Starlette:
+        site.base = base
+        for name, kind in names.items():
+            site.add(name, kind, posts)
+        site.set_faults(faults)
+        _announce("feeds", base, {"base_url": base, "feeds": {name: site.address(name) for name in names}})
+        return feeds_app(site, hub)
+
+    _serve(host, port, seconds, announce, lambda: publish_steadily(site, hub, rate))
+
+
+@simulate.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--subreddits", default=5, show_default=True, type=click.IntRange(1, 500), help="Number of subreddits.")
+@click.option("--posts", default=10, show_default=True, type=click.IntRange(0), help="Posts in each, at the start.")
+@click.option("--rate", default=0.0, show_default=True, type=click.FloatRange(0), help="New posts per second.")
+@click.option(
+    "--per-minute", default=1, show_default=True, type=click.IntRange(0), help="Anonymous requests a minute; 0: any."
+)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
+def reddit(
+    host: str, port: int, subreddits: int, posts: int, rate: float, per_minute: int, seconds: float | None
+) -> None:
+    """Run a simulated Reddit: feeds, API and access tokens, with Reddit's limits."""
+    site = RedditSite(per_minute=per_minute or None)
+    names = [f"sub_{number:02}" for number in range(1, subreddits + 1)]
+    site.add(*names)
+    for name in names:
+        for place in range(posts):
+            site.publish(name, at=site.now() - 600.0 * (posts - place))
+
+    def announce(base: str) -> Starlette:
+        _announce("Reddit", base, {"base_url": base, "token_url": base + TOKEN_PATH, "subreddits": names})
+        return reddit_app(site)
+
+    _serve(host, port, seconds, announce, lambda: post_steadily(site, names, rate))
+
+
+def _serve(
+    host: str,
+    port: int,
+    seconds: float | None,
+    announce: Callable[[str], Starlette],
+    background: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Serve until SIGTERM, SIGINT or the end of `seconds`. `announce` gets the address and makes the app."""
     with contextlib.closing(http_server.listen(host, port)) as sock:
+        server = http_server.make_server(announce(http_server.base_url(sock)))
+
+        async def serve() -> None:
+            loop, stop = asyncio.get_running_loop(), partial(setattr, server, "should_exit", True)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop)
+            if seconds:
+                loop.call_later(seconds, stop)
+            await http_server.serve_until_stopped(server, sock, background)
+
         asyncio.run(serve())
+
+
+def _announce(what: str, base: str, facts: dict[str, Any]) -> None:
+    """Two lines: a sentence, then the addresses and ids as JSON for a parent process."""
+    click.echo(f"simulated {what} listening on {base}")
+    click.echo(json.dumps(facts))

@@ -1,5 +1,8 @@
 """The simulated Reddit over HTTP: feed, API and access tokens on one port."""
 
+import asyncio
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +22,16 @@ def reddit_app(site: RedditSite) -> Starlette:
 
     routes = [Route(TOKEN_PATH, token, methods=["POST"]), Route("/{path:path}", listing, methods=["GET"])]
     return Starlette(routes=routes)
+
+
+async def post_steadily(site: RedditSite, names: Sequence[str], rate: float) -> None:
+    """`rate` posts a second, in the subreddits in turn, until cancelled."""
+    started, made = site.now(), 0
+    while True:
+        while made < int((site.now() - started) * rate):
+            site.publish(names[made % len(names)])
+            made += 1
+        await asyncio.sleep(0.2)
 
 
 def _response(answer: SimulatedAnswer) -> Response:

@@ -1,0 +1,1 @@
+"""Simulated ordinary feeds: blogs, podcasts and JSON feeds on one port."""

@@ -1,0 +1,124 @@
+"""The simulated feeds over HTTP, and the source `feed` before them: kinds, caching, redirects, faults, the hub."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from csi.admin import watches
+from csi.admin.watches import WatchRefused
+from csi.simulator.feeds.app import feeds_app
+from csi.simulator.feeds.documents import BODY_FAULTS, RENDERERS
+from csi.simulator.feeds.site import REDIRECT_FAULTS, STATUS_FAULTS, FeedSite
+from csi.store import db
+from csi.store.models import Event, Watch
+from tests.fakes.background_server import serve_in_background
+from tests.fakes.scripted_receiver import ScriptedReceiver
+from tests.rigs.in_process import InProcessPipeline
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+@contextmanager
+def installed(tmp_path, clock, *kinds, **site_settings) -> Iterator[tuple[InProcessPipeline, FeedSite]]:
+    site = FeedSite("", now=clock, **site_settings)
+    with db.connection(), ScriptedReceiver(now=clock) as ua, serve_in_background(feeds_app(site)) as base:
+        site.base = base
+        for kind in kinds:
+            site.add(f"{kind}-1", kind, posts=3)
+        feeds = [{"url": site.address(name)} for name in site.feeds]
+        host = base.removeprefix("http://")
+        blocks = {
+            "net": {"allowed_private_hosts": [host]},
+            "sources": {"feed": {"first_poll": "all", "poll_interval_seconds": 300, "feeds": feeds}},
+        }
+        yield InProcessPipeline(tmp_path, clock, ua.url, **blocks), site
+
+
+def subjects() -> list[dict]:
+    return [json.loads(row.subject_json) for row in Event.select().order_by(Event.id)]
+
+
+def test_every_kind_of_feed_gives_the_same_facts(tmp_path, clock):
+    with installed(tmp_path, clock, *RENDERERS) as (line, site):
+        line.run()
+        line.wait(60, step=10)
+        found = {kind: [one for one in subjects() if one["feed_url"].endswith(f"{kind}-1")] for kind in RENDERERS}
+        for kind, events in found.items():
+            posts = site.feeds[f"{kind}-1"].posts
+            titles = [post.title for post in posts]
+            assert [one["title"] for one in events] == titles, kind
+            assert all(one["is_dated"] for one in events)
+            assert [one["url"] for one in events] == [f"{site.base}/posts/{post.number}" for post in posts]
+        (first, *_) = found["podcast"]
+        assert first["enclosures"][0]["duration_seconds"] == 3723
+
+
+def test_validators_and_caching_headers_are_used(tmp_path, clock):
+    with installed(tmp_path, clock, "rss", max_age=1800) as (line, site):
+        line.run()
+        line.wait(2 * HOUR, step=60)
+        statuses = [status for _, _, status in site.requests]
+        assert statuses[0] == 200
+        assert set(statuses[1:]) == {304}
+        assert 3 <= len(statuses) <= 5, "it is read when its cached response expires, not every five minutes"
+
+
+def test_a_permanent_redirect_is_stored_after_a_week_and_a_temporary_one_never(tmp_path, clock):
+    with installed(tmp_path, clock, "rss", "atom") as (line, site):
+        line.run()
+        line.wait(400, step=60)
+        site.set_faults("rss-1:moved,atom-1:moved_for_now")
+        line.wait(8 * DAY, step=HOUR)
+        site.requests.clear()
+        line.wait(2 * HOUR, step=600)
+        paths = {path for _, path, _ in site.requests}
+        assert "/feeds/rss-1" not in paths
+        assert {"/moved/rss-1", "/feeds/atom-1", "/moved/atom-1"} <= paths
+        assert [row.errors for row in Watch.select()] == [0, 0]
+
+
+@pytest.mark.parametrize("fault", [*STATUS_FAULTS, *REDIRECT_FAULTS, *BODY_FAULTS])
+def test_a_fault_is_shown_on_its_watch_and_the_neighbour_is_read(tmp_path, clock, fault):
+    with installed(tmp_path, clock, "rss", "atom") as (line, site):
+        line.run()
+        line.wait(400, step=60)
+        before = len(subjects())
+        site.set_fault("rss-1", fault)
+        line.wait(1900, step=60)
+        site.publish("atom-1", "Neighbour")
+        line.wait(400, step=60)
+        assert [one["title"] for one in subjects()[before:]].count("Neighbour") == 1
+        bad, good = list(Watch.select().order_by(Watch.id))
+        assert (good.health, good.errors) == ("healthy", 0)
+        harmless = ("newline", "cut", "moved", "moved_for_now", "no_dates", "year_9999", "same_guid", "no_items")
+        assert (bad.errors == 0) is (fault in harmless), (bad.errors, bad.last_error)
+        site.set_fault("rss-1", "")
+        site.publish("rss-1", "After the fault")
+        line.wait(1.5 * DAY, step=HOUR)  # a feed that was gone is read once a day
+        titles = [one["title"] for one in subjects()]
+        assert titles.count("After the fault") == 1
+        assert titles.count("Neighbour") == 1
+
+
+def test_a_page_leads_to_its_feed_and_a_private_address_is_refused(tmp_path, clock):
+    with installed(tmp_path, clock, "json", "rss") as (line, site):
+        added = watches.add(line.rt, f"{site.base}/pages/json-1", {})
+        assert (added.result, added.target.ref) == ("known", site.address("json-1"))
+        site.set_fault("rss-1", "metadata")
+        with pytest.raises(WatchRefused):
+            watches.add(line.rt, f"{site.base}/feeds/rss-1?again", {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["feeds", "reddit"])
+def test_the_command_says_where_it_listens_and_ends(what):
+    command = [sys.executable, "-m", "csi.cli.main", "simulate", what, "--seconds", "1", "--rate", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    first, second = done.stdout.splitlines()
+    facts = json.loads(second)
+    assert first.endswith(facts["base_url"])
+    assert facts["feeds" if what == "feeds" else "subreddits"]
