@@ -131,6 +131,7 @@ class ProcessState:
     jobs_woken_at: float = -math.inf
     catalog_units: CatalogUnits | None = None
     subscriptions_synced_at: float = -math.inf
+    icons_looked_at: float = -math.inf
     api_accepted_at: dict[str, float] = field(default_factory=dict)
     """By API credentials, when it was last recorded that the API accepts them."""
     backlog_sampled_at: float = -math.inf

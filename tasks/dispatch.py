@@ -18,6 +18,8 @@ PRIORITY = {
     "inbound": 15,
     "ingest": 10,
     "subscribe": 5,
+    "streams": 5,
+    "icons": 5,
     "job": 5,
     "ahead": 0,
 }
@@ -43,7 +45,7 @@ def dispatch(wakes: Sequence[Wake], task: Any = None) -> None:
 
 
 def _task(wake: Wake) -> Task:
-    from tasks import deliver, inbound, ingest, jobs, poll
+    from tasks import deliver, inbound, ingest, jobs, lookups, poll
     from tasks.flush import flush_tier
 
     wrapper = {
@@ -57,5 +59,7 @@ def _task(wake: Wake) -> Task:
         "job": jobs.run_job,
         "inbound": inbound.process_message,
         "subscribe": inbound.request_subscription,
+        "streams": lookups.check_streams,
+        "icons": lookups.find_icons,
     }[wake.step]
     return wrapper.s(wake.key, priority=URGENT if wake.urgent else PRIORITY[wake.step])

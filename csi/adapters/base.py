@@ -59,6 +59,8 @@ class ReadResult:
     """What the adapter wants to remember of this watch, as plain JSON. None: what it remembered before."""
     title: str | None = None
     """The watch's name according to the source: of a channel, a list, a feed. None: this read did not tell it."""
+    icon: str | None = None
+    """The address of the watch's icon according to the source. None: this read did not tell it."""
     again_after: float | None = None
     """Read again after so many seconds, and not at the watch's interval."""
     missed_since: float | None = None
@@ -120,6 +122,17 @@ class Member:
     state: Mapping[str, Any] = field(default_factory=dict)
     error_kind: str | None = None
     """The kind of its last failure. None: its last read succeeded."""
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What a source says of a stream that was announced."""
+
+    is_announced: bool = False
+    """It has not begun."""
+    scheduled_at: float | None = None
+    started_at: float | None = None
+    """When it began, also if it is over."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +302,29 @@ class SourceAdapter(ABC):
         Raises SourceError for a temporary failure.
         """
         return None
+
+    def awaited_stream(self, event: CreatorSignalEvent) -> str | None:
+        """The video of an event that announces a stream whose start is an event, too. None: this event does not."""
+        return None
+
+    def stream_states(self, videos: Sequence[str]) -> Mapping[str, StreamState]:
+        """The states of announced streams, at most 50, by video; one that is not listed any more is left out. Raises
+        SourceError when the source could not be asked."""
+        return {}
+
+    def started_item(self, subject: Mapping[str, Any], started_at: float) -> RawEvent:
+        """The item of a stream that was announced with this subject and has begun."""
+        raise NotImplementedError
+
+    @property
+    def finds_icons(self) -> bool:
+        """Whether `find_icons` can find any."""
+        return False
+
+    def find_icons(self, refs: Sequence[str]) -> Mapping[str, str]:
+        """Addresses of the icons of these watches, at most 50, where a read does not tell them (`ReadResult.icon`).
+        Raises SourceError when the source could not be asked."""
+        return {}
 
     def confirm(self, ref: str) -> Existence:
         """Whether this watch still exists according to the API. Costs a unit; never raises SourceError."""

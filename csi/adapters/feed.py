@@ -127,6 +127,7 @@ class FeedAdapter(WatchedSource):
             fresh_until=fresh,
             state=state,
             title=found.title or None,
+            icon=found.icon,
         )
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:

@@ -95,6 +95,7 @@ class FeedDocument:
     hub: str | None = None
     """The WebSub hub that announces changes of `topic`."""
     topic: str | None = None
+    icon: str | None = None
     left_out: int = 0
     """Items between the first and the last ones that were not read."""
 
@@ -265,8 +266,17 @@ def _document(parsed: Any, url: str, left_out: int) -> FeedDocument:
         items=tuple(_item(entry, base) for entry in parsed.entries),
         hub=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "hub"), None),
         topic=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "self"), None),
+        icon=_icon(feed, url),
         left_out=left_out,
     )
+
+
+def _icon(feed: Any, url: str) -> str | None:
+    """The icon of Atom, else the image of RSS or of a podcast, else the logo of Atom."""
+    image = feed.get("image")
+    shown = (image.get("href") or image.get("url")) if isinstance(image, Mapping) else None
+    found = (web_address(one, url) for one in (feed.get("icon"), shown, feed.get("logo")))
+    return next(filter(None, found), None)
 
 
 def _item(entry: Any, base: str) -> FeedItem:
@@ -328,6 +338,7 @@ def _read_json(text: str, url: str) -> FeedDocument:
         items=tuple(_json_item(row, base) for row in rows),
         hub=next((web_address(hub.get("url"), url) for hub in hubs if isinstance(hub, dict)), None),
         topic=web_address(found.get("feed_url"), url),
+        icon=web_address(found.get("favicon"), url) or web_address(found.get("icon"), url),
         left_out=max(middle, 0),
     )
 

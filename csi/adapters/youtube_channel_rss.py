@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -18,11 +18,12 @@ from csi.adapters.base import (
     RawEvent,
     ReadResult,
     SourceSamples,
+    StreamState,
     Tools,
     Via,
     WatchedSource,
 )
-from csi.adapters.youtube import atom, channel_uploads, feed_guard, push_document, video_fields
+from csi.adapters.youtube import atom, channel_uploads, feed_guard, live_start, push_document, video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
 from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
@@ -100,7 +101,7 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     """The newest uploads of a channel: 15 by the feed, 50 by the API."""
 
     name = channel_uploads.SOURCE
-    key_stems = ("youtube:video:", "youtube:malformed:")
+    key_stems = ("youtube:video:", "youtube:malformed:", "youtube:live:")
     lists_the_past = True
     newest_first = True
     Settings = ChannelSettings
@@ -142,6 +143,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         if raw.event_type == push_document.VIDEO_REMOVED:
             return push_document.removed_event(raw)
+        if raw.event_type == live_start.LIVE_STARTED:
+            return live_start.started_event(raw)
         upload = upload_of(raw)
         subject = channel_uploads.subject_of(raw, upload)
         published_at = subject["published_at"]
@@ -157,6 +160,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
     def item_key(self, raw: RawEvent) -> str:
         if raw.event_type == push_document.VIDEO_REMOVED:
             return self.normalize(raw).dedupe_key
+        if raw.event_type == live_start.LIVE_STARTED:
+            return live_start.started_key(raw)
         return channel_uploads.dedupe_key(raw)
 
     def known_key(self, ref: str, item_id: str) -> str:
@@ -177,6 +182,22 @@ class YouTubeChannelRSSAdapter(WatchedSource):
 
     def feed_url(self, ref: str) -> str:
         return self.settings.feed_url_template.replace("{channel_id}", ref)
+
+    def awaited_stream(self, event: CreatorSignalEvent) -> str | None:
+        return live_start.awaited_video(event) if self.settings.live_started and self.settings.enrich else None
+
+    def stream_states(self, videos: Sequence[str]) -> Mapping[str, StreamState]:
+        return self.api.stream_states(videos)
+
+    def started_item(self, subject: Mapping[str, Any], started_at: float) -> RawEvent:
+        return live_start.started_item(dict(subject), self.name, started_at)
+
+    @property
+    def finds_icons(self) -> bool:
+        return self.api.usable
+
+    def find_icons(self, refs: Sequence[str]) -> Mapping[str, str]:
+        return self.api.icons("channels", refs)
 
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("channels", ref)

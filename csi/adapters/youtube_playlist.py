@@ -1,14 +1,23 @@
 """New videos in YouTube playlists, through the Data API."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from csi.adapters import response_headers, samples
-from csi.adapters.base import Existence, Position, RawEvent, ReadResult, SourceSamples, Tools, WatchedSource
-from csi.adapters.youtube import video_fields
+from csi.adapters.base import (
+    Existence,
+    Position,
+    RawEvent,
+    ReadResult,
+    SourceSamples,
+    StreamState,
+    Tools,
+    WatchedSource,
+)
+from csi.adapters.youtube import live_start, video_fields
 from csi.adapters.youtube.api import (
     BATCH,
     ApiItem,
@@ -81,7 +90,7 @@ class YouTubePlaylistAdapter(WatchedSource):
     """`playlistItems.list`, read to its last page."""
 
     name = "youtube_playlist"
-    key_stems = ("youtube:video:", "youtube:malformed:")
+    key_stems = ("youtube:video:", "youtube:malformed:", "youtube:live:")
     Settings = PlaylistSettings
     settings: PlaylistSettings
 
@@ -127,6 +136,8 @@ class YouTubePlaylistAdapter(WatchedSource):
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         """`occurred_at` is the time when the video was added to the list, not that of its publication."""
+        if raw.event_type == live_start.LIVE_STARTED:
+            return live_start.started_event(raw)
         item, snippet = raw.payload, part_of(raw.payload, "snippet")
         video, playlist = _ids(item)
         added_at = video_fields.timestamp(raw.occurred_at or snippet.get("publishedAt"), "snippet.publishedAt")
@@ -144,6 +155,8 @@ class YouTubePlaylistAdapter(WatchedSource):
 
         An item that cannot become an event has a key of its own: a later, complete item of the video is then new.
         """
+        if raw.event_type == live_start.LIVE_STARTED:
+            return live_start.started_key(raw)
         video, playlist = _ids(raw.payload)
         try:
             added_at = video_fields.timestamp(raw.occurred_at, "snippet.publishedAt")
@@ -163,6 +176,22 @@ class YouTubePlaylistAdapter(WatchedSource):
 
     def lacks(self) -> str | None:
         return self.api.lacks
+
+    def awaited_stream(self, event: CreatorSignalEvent) -> str | None:
+        return live_start.awaited_video(event) if self.settings.live_started and self.settings.enrich else None
+
+    def stream_states(self, videos: Sequence[str]) -> Mapping[str, StreamState]:
+        return self.api.stream_states(videos)
+
+    def started_item(self, subject: Mapping[str, Any], started_at: float) -> RawEvent:
+        return live_start.started_item(dict(subject), self.name, started_at)
+
+    @property
+    def finds_icons(self) -> bool:
+        return self.api.usable
+
+    def find_icons(self, refs: Sequence[str]) -> Mapping[str, str]:
+        return self.api.icons("playlists", refs)
 
     def confirm(self, ref: str) -> Existence:
         return self.api.exists("playlists", ref)

@@ -60,6 +60,8 @@ class WatchJson(ApiModel):
     errors: int
     source_enabled: bool
     url: str | None
+    icon_url: str | None = None
+    """The address of its icon, as its source names it; CSI does not download it."""
     interval_seconds: float
     planned_interval_seconds: float
     tags: Annotated[list[str], _Parsed] = Field(validation_alias="tags_json")

@@ -142,6 +142,9 @@ class WebSettings(Model):
     public_url: PublicUrl | None = Field(
         None, description="Where operators open the dashboard; notifications link to it: https://csi.example.org"
     )
+    remote_icons: bool = Field(
+        False, description="Show the icons of watches: the browser loads them from the hosts that the sources name"
+    )
     processing_url: SourceUrl | None = Field(
         None, description="The receiver, if it serves processing: transcripts and summaries are read there"
     )

@@ -18,6 +18,14 @@ MAX_INTEGER = 2**63 - 1
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
+_ICON = re.compile(r"https://[^\s\"'<>\\]{1,1000}")
+
+
+def icon_address(value: Any) -> str | None:
+    """The address of an image that a page may show; None for anything else."""
+    return value if isinstance(value, str) and _ICON.fullmatch(value) else None
+
+
 def clean(text: str, limit: int = TEXT_CHARS) -> str:
     return _UNSAFE.sub("", text)[:limit]
 

@@ -15,7 +15,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.ingester.routing import route
 from csi.ingester.text import clean_tree
 from csi.logs import log
-from csi.pipeline import catalog_entry
+from csi.pipeline import catalog_entry, live_start
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import counters, dedupe, events, inbox, outbox, watches
@@ -121,6 +121,8 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         unwanted = _remember_unwanted(rt, [one for one in kept if not destinations[one.item.id]], now)
         for one in [*(one for one, _ in stored), *unwanted]:
             catalog_entry.enter(one.event, now)
+        for one, _ in stored:
+            live_start.remember(rt.adapter(watch.source), watch.id, one.event, now)
         outbox.put_many(
             [entry for one, pk in stored for entry in _entries(rt, watch, one, pk, destinations[one.item.id])]
         )

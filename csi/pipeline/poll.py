@@ -11,7 +11,7 @@ from csi import clock
 from csi.adapters.base import Member, Position, RawEvent, ReadResult, SourceAdapter
 from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
-from csi.ingester.text import TITLE_CHARS, clean
+from csi.ingester.text import TITLE_CHARS, clean, icon_address
 from csi.logs import log
 from csi.pipeline import (
     backpressure,
@@ -495,6 +495,8 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
         changes["title"] = title
         if watch.name in (None, watch.title):
             changes["name"] = title
+    if (icon := icon_address(reading.icon)) is not None and icon != watch.icon_url:
+        changes["icon_url"] = icon
     if reading.state is not None:
         changes["adapter_state"] = json.dumps(dict(reading.state))
     if not reading.unchanged:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Step = Literal["poll", "ingest", "ahead", "flush", "deliver", "probe", "test", "job", "inbound", "subscribe"]
+Step = Literal[
+    "poll", "ingest", "ahead", "flush", "deliver", "probe", "test", "job", "inbound", "subscribe", "streams", "icons"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

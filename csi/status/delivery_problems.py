@@ -54,7 +54,7 @@ def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
         *("delivery_off", "delivery", "degraded", "delivery is switched off (features.delivery), and events wait"),
         effect="no event is sent",
         remedy="set `features.delivery: true` and reload the worker: `systemctl reload csi-worker`",
-        since=max(oldest, facts.delivery_off_since or 0.0),
+        since=oldest,
         fails=("alert",),
         events=facts.waiting(),
     )
@@ -87,13 +87,15 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
     is_throttled = one.state == "throttled" and not is_open
     return Problem(
         *("receiver_away", one.name, "degraded", _away_text(one, is_open=is_open, is_throttled=is_throttled)),
-        effect=_away_effect(is_open=is_open, auto_redrive=facts.auto_redrive),
+        effect="its events wait; those that became dead letters are sent again by themselves when it accepts one"
+        if is_open
+        else "its events are tried again and wait",
         remedy=f"{cause.remedy}; then `csi delivery test --destination {one.name}`; {_next_request(one)}",
         since=row.failing_since or row.opened_at,
         fails=("alert",) if is_throttled else ("ready", "alert"),
         cause=cause.words if reason else None,
         is_proven=cause.is_proven and is_open,
-        events=facts.affected(one.name),
+        events=facts.waiting(one.name),
         section=cause.runbook,
     )
 
@@ -104,21 +106,6 @@ def _away_text(one: DestinationState, *, is_open: bool, is_throttled: bool) -> s
     if is_throttled:
         return f"the receiver of destination {one.name} asks us to wait"
     return f"the receiver of destination {one.name} fails"
-
-
-def _away_effect(*, is_open: bool, auto_redrive: bool) -> str:
-    if not is_open:
-        return "its events are tried again and wait"
-    if auto_redrive:
-        return "its events wait; those that became dead letters are sent again by themselves when it accepts one"
-    return "its events wait; those that became dead letters wait for a replay (dlq.auto_redrive is off)"
-
-
-def sent_again_later(facts: SystemFacts) -> int:
-    """Open dead letters that are sent again by themselves as soon as their receiver accepts events."""
-    if not facts.auto_redrive:
-        return 0
-    return sum(facts.redrivable.get(one.name, 0) for one in facts.destinations if is_failing(one, facts.now))
 
 
 def _next_request(one: DestinationState) -> str:

@@ -13,6 +13,7 @@ _SCHEDULED = {
     "jobs": ("scheduled_at", "lease_until"),
     "subscriptions": ("due_at", "expires_at", "lease_until"),
     "pushed_items": ("due_at",),
+    "awaited_streams": ("due_at", "lease_until"),
     "inbound_messages": ("wake_at", "lease_until"),
 }
 LEADER_SECONDS = 4.0
@@ -43,6 +44,7 @@ def release_own(now: float) -> int:
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token LIKE ?", now, own)
         freed += changed(f"UPDATE inbound_messages SET {_FREE} WHERE state = 'new' AND lease_token LIKE ?", now, own)
         freed += changed(f"UPDATE subscriptions SET {_NO_LEASE} WHERE lease_token LIKE ?", own)
+        freed += changed(f"UPDATE awaited_streams SET {_NO_LEASE} WHERE lease_token LIKE ?", own)
         return freed + jobs.release_own(now)
 
 
@@ -58,6 +60,7 @@ def release_all(now: float) -> int:
         freed += changed(f"UPDATE watches SET {_FREE} WHERE lease_token IS NOT NULL", now)
         freed += changed(f"UPDATE inbound_messages {end} state = 'new' AND lease_token IS NOT NULL", now - 1, now)
         freed += changed(f"UPDATE subscriptions SET {_NO_LEASE} WHERE lease_token IS NOT NULL")
+        freed += changed(f"UPDATE awaited_streams SET {_NO_LEASE} WHERE lease_token IS NOT NULL")
         freed += jobs.requeue_all(now)
         # Wake-ups that the process had taken from the queue died with it: what is due is woken now. What is due later
         # has its wake-up in the queue's schedule.

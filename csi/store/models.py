@@ -69,6 +69,8 @@ class Watch(TableModel):
     own_interval = DoubleField(null=True)
     reads = IntegerField(default=0)
     options_json = TextField(null=True)
+    icon_url = TextField(null=True)
+    icon_due_at = DoubleField(null=True)
 
     class Meta:
         table_name = "watches"

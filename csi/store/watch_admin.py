@@ -154,6 +154,30 @@ def set_planned_interval(watch_id: int, seconds: float | None) -> None:
     Watch.update(planned_interval=seconds).where(Watch.id == watch_id).execute()
 
 
+def without_icon(sources: Sequence[str], now: float) -> list[str]:
+    """Those of these sources with active watches whose icon may be looked up now."""
+    if not sources:
+        return []
+    sql = (
+        "SELECT DISTINCT source FROM watches WHERE state = 'active' AND icon_url IS NULL "
+        f"AND (icon_due_at IS NULL OR icon_due_at <= ?) AND source IN ({marks(sources)}) ORDER BY source"
+    )
+    return [source for (source,) in fetch(sql, now, *sources)]
+
+
+def claim_icons(source: str, now: float, *, until: float, limit: int) -> dict[str, int]:
+    """Watches without an icon, id by ref: they are due again at `until`. Part of the caller's transaction."""
+    sql = (
+        "UPDATE watches SET icon_due_at = ? WHERE id IN (SELECT id FROM watches WHERE source = ? AND state = 'active' "
+        "AND icon_url IS NULL AND (icon_due_at IS NULL OR icon_due_at <= ?) ORDER BY id LIMIT ?) RETURNING ref, id"
+    )
+    return dict(fetch(sql, until, source, now, limit))
+
+
+def set_icon(watch_id: int, url: str | None, due_at: float) -> None:
+    Watch.update(icon_url=url, icon_due_at=due_at).where(Watch.id == watch_id).execute()
+
+
 def active_spells(sources: Iterable[str], since: float, spell: float) -> dict[int, int]:
     """By watch: in how many periods of `spell` seconds since then at least one event was first seen."""
     named = [*sources, ""]

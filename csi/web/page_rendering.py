@@ -26,6 +26,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+WITH_ICONS = POLICY.replace("img-src 'self'", "img-src 'self' https:")
+"""With `web.remote_icons`. # decision 0044"""
 # Not `no-referrer` as elsewhere: a browser would send `Origin: null` with the forms of these pages.
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 STATIC = Path(__file__).parent / "static"
@@ -90,6 +92,7 @@ async def render_page(request: Request, template: str, read: View, status: int =
     sidecar: Sidecar = request.app.state.sidecar
     visitor: Visitor = request.state.visitor
     message = auth.read_message(request.cookies.get(auth.MESSAGE_COOKIE, ""), visitor.key)
+    shows_icons = (await sidecar.settings()).web.remote_icons
 
     def render(rt: Runtime) -> str:
         shared = {
@@ -100,10 +103,12 @@ async def render_page(request: Request, template: str, read: View, status: int =
             "nav": [(page, page.count(rt) if page.count else 0) for page in pages()],
             "verdict": verdict(rt),
             "instance": rt.settings.csi.instance_id,
+            "shows_icons": shows_icons,
         }
         return templates().get_template(template).render(shared | read(rt, request))
 
-    response = Response(await sidecar.read(render), status, media_type="text/html", headers=HEADERS)
+    headers = HEADERS | {"Content-Security-Policy": WITH_ICONS} if shows_icons else HEADERS
+    response = Response(await sidecar.read(render), status, media_type="text/html", headers=headers)
     if message is not None:
         response.delete_cookie(auth.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
     return response

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from csi.admin import event_subscriptions
 from csi.emitter.destination import LANES
 from csi.logs import log
-from csi.pipeline import clock_check, disk_guard, receiver_test, redrive, rescue, subscribe
+from csi.pipeline import clock_check, disk_guard, live_start, receiver_test, redrive, rescue, subscribe, watch_icons
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import backlog_samples, batches, db, heartbeats, leases
@@ -46,6 +46,8 @@ def run_pass(rt: Runtime, queue: QueueHealth, started_at: float, *, with_heartbe
         wakes += redrive.redrive(rt)
         wakes += receiver_test.due_tests(rt)
         wakes += subscribe.due_requests(rt)
+        wakes += live_start.due_checks(rt)
+        wakes += watch_icons.due_lookups(rt)
         event_subscriptions.remove_expired(rt)
         sample_backlog(rt)
     if with_heartbeat and queue.problem is None and (leads or queue.depth is None):

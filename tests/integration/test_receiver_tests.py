@@ -187,10 +187,10 @@ def test_the_problem_counts_from_the_first_failure_and_names_what_waits(line):
     began = line.clock()
     line.wait(150, step=5)
     (problem,) = away(line)
-    assert (problem.since, problem.cause, problem.events) == (began, "connection refused", 1)
+    assert (problem.since, problem.cause, problem.events) == (began, "connection refused", 0)
     line.publish(2)
     line.wait(60, step=5)
-    assert away(line)[0].events == 3
+    assert away(line)[0].events == 2
     reasons = db.column("SELECT error_reason FROM dead_letter")
     assert reasons == ["connection refused"]
 
@@ -315,28 +315,3 @@ def test_the_backlog_is_sampled_every_half_a_minute(line):
     line.clock.move(3700)
     line.run()
     assert len(backlog_samples.since(0)) == 1
-
-
-# --- what is known without a worker
-
-
-def test_under_a_dead_worker_nothing_is_known_of_a_receiver(line):
-    start(line)
-    assert destination_status(line.rt, "default").state == "accepting"
-    line.clock.move(31)
-    found = destination_status(line.rt, "default")
-    assert (found.state, found.is_reachable, found.gate) == ("unknown", None, "open")
-    line.run()
-    assert destination_status(line.rt, "default").state == "accepting"
-
-
-def test_delivery_is_off_since_the_configuration_in_use_says_so(line):
-    settings = line.rt.settings
-    reload.note_start(line.rt)
-    assert facts.gather(line.rt).delivery_off_since is None
-    off = settings.model_copy(update={"features": settings.features.model_copy(update={"delivery": False})})
-    line.rt.settings, switched_at = off, line.clock.move(60)
-    reload.note_start(line.rt)
-    line.clock.move(60)
-    reload.note_start(line.rt)
-    assert facts.gather(line.rt).delivery_off_since == switched_at

@@ -95,7 +95,7 @@ class History:
     playlists, quota_limit = ("PLone", "PLtwo"), 10_000
 
     def __init__(self, home: Path, seed: int, urls: dict[str, str]) -> None:
-        self.seed, self.draw, self.clock, self.count = seed, random.Random(seed), HandClock(), 0
+        self.draw, self.clock, self.count = random.Random(seed), HandClock(), 0
         archive = {"endpoint": urls["archive"], "secret_env": "ARCHIVE_SECRET"}
         self.secrets = {"ARCHIVE_SECRET": SECRET, "CSI_ADMIN_TOKEN": TOKEN}
         self.config = home / "config.yaml"
@@ -328,8 +328,8 @@ class TroubledHistory(History):
             {"certificate_expires_at": now + 5 * 86_400},
             {},
         ]
-        for place, name in enumerate(self.line.rt.destinations):
-            if chosen := states[(self.seed + 2 * place) % len(states)]:  # over the seeds each of them has every state
+        for name in self.line.rt.destinations:
+            if chosen := self.draw.choice(states):
                 change(name, **chosen)
 
 

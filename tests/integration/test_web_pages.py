@@ -114,6 +114,22 @@ async def test_without_a_session_only_the_sign_in_is_shown(guest: httpx.AsyncCli
 
 
 @pytest.mark.asyncio
+async def test_icons_are_loaded_from_other_hosts_only_where_that_is_allowed(
+    rt: Runtime, client: httpx.AsyncClient
+) -> None:
+    icon = "https://icons.example/a.png"
+    with db.connection(), db.writing():
+        db.run("UPDATE watches SET icon_url = ? WHERE id = 1", icon)
+    for allowed in (False, True):
+        web = rt.settings.web.model_copy(update={"remote_icons": allowed})
+        rt.settings = rt.settings.model_copy(update={"web": web})
+        for path in ("/sources", "/sources/1"):
+            answer = await client.get(path)
+            assert (f'src="{icon}"' in answer.text) is allowed
+            assert ("https:" in answer.headers["content-security-policy"]) is allowed
+
+
+@pytest.mark.asyncio
 async def test_without_a_token_only_what_readyz_tells_is_shown(tmp_path: Path, guest: httpx.AsyncClient) -> None:
     closed = open_show(tmp_path, CSI_ADMIN_TOKEN="", CSI_ADMIN_READ_TOKEN="")
     transport = httpx.ASGITransport(app=create_app(lambda: closed))

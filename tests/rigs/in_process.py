@@ -13,7 +13,7 @@ from csi.catalog import channel_admin
 from csi.catalog.catalog_jobs import HANDLERS, plan_jobs
 from csi.jobs import run_job
 from csi.jobs.run_job import run_next_job
-from csi.pipeline import deliver, flush, inbound_process, ingest, poll, schedule, subscribe
+from csi.pipeline import deliver, flush, inbound_process, ingest, live_start, poll, schedule, subscribe, watch_icons
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime, open_runtime
 from csi.simulator.youtube.app import (
@@ -86,6 +86,11 @@ class InProcessPipeline:
                 return deliver.test(self.rt, str(wake.key))
             case "inbound":
                 return inbound_process.process(self.rt, int(wake.key))
+            case "streams":
+                return live_start.check(self.rt, str(wake.key))
+            case "icons":
+                watch_icons.find(self.rt, str(wake.key))
+                return []
             case "subscribe":
                 return subscribe.subscribe(self.rt, int(wake.key))
             case "deliver":

@@ -6,13 +6,13 @@ The key or the OAuth token is sent in a header: a URL ends up in the logs of pro
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from csi.adapters import response_headers
-from csi.adapters.base import Existence, Tools
+from csi.adapters.base import Existence, StreamState, Tools
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
@@ -25,6 +25,7 @@ from csi.net import HttpResponse
 BATCH = 50
 """Ids in one call, and items in one page: the API's maximum."""
 
+VIDEO_PARTS = "snippet,contentDetails,liveStreamingDetails"
 ITEM_PARTS = "snippet,contentDetails,status"
 PLACEHOLDERS = ("Private video", "Deleted video")
 MAX_TOKEN = 1_000
@@ -45,9 +46,18 @@ class ApiSettings(SourceSettings):
         "https://www.googleapis.com/youtube/v3", description="URL of the Data API or of a stand-in"
     )
     oauth: OAuthSettings = Field(OAuthSettings(), description="A refresh token instead of the key")
+    live_started: bool = Field(
+        False, description="With enrich: a second event, live_started, when an announced stream or premiere begins"
+    )
     dedupe_across: Literal["video"] | None = Field(
         None, description="video: a video in several watches of the sources with this key is sent once"
     )
+
+    @model_validator(mode="after")
+    def _starts_can_be_seen(self) -> Self:
+        if self.live_started and not getattr(self, "enrich", False):
+            raise ValueError("live_started needs enrich: true, which tells announced streams from videos")
+        return self
 
 
 @dataclass(frozen=True)
@@ -62,11 +72,13 @@ class ApiPage:
 
 @dataclass(frozen=True)
 class VideoDetails:
-    """Length and live state of a video, from `videos.list`."""
+    """Length of a video, live state and times of a stream, from `videos.list`."""
 
     duration: int | None = None
     live: str | None = None
     """`live` or `upcoming`. None: not a stream, or a stream that ended."""
+    scheduled_at: float | None = None
+    started_at: float | None = None
 
 
 class DataApi:
@@ -158,15 +170,27 @@ class DataApi:
 
     def videos(self, ids: Sequence[str]) -> dict[str, VideoDetails]:
         """Length and live state of at most 50 videos. Without maxResults: `videos.list` rejects it together with id."""
-        page = self.page("videos", {"part": "snippet,contentDetails", "id": ",".join(ids)})
+        page = self.page("videos", {"part": VIDEO_PARTS, "id": ",".join(ids)})
         details = {}
         for item in page.items if page else ():
-            live = part_of(item, "snippet").get("liveBroadcastContent")
+            live, times = part_of(item, "snippet").get("liveBroadcastContent"), part_of(item, "liveStreamingDetails")
             details[str(item.get("id"))] = VideoDetails(
                 duration=duration_seconds(part_of(item, "contentDetails").get("duration")),
                 live=live if live in video_fields.STREAMS else None,
+                scheduled_at=video_fields.moment(times.get("scheduledStartTime")),
+                started_at=video_fields.moment(times.get("actualStartTime")),
             )
         return details
+
+    def icons(self, resource: str, ids: Sequence[str]) -> dict[str, str]:
+        """Addresses of the icons of at most 50 channels or playlists, for one unit."""
+        return {str(row.get("id")): icon for row in self.rows(resource, "snippet", ids) if (icon := thumbnail_of(row))}
+
+    def stream_states(self, videos: Sequence[str]) -> dict[str, StreamState]:
+        return {
+            name: StreamState(found.live == "upcoming", found.scheduled_at, found.started_at)
+            for name, found in self.videos(videos).items()
+        }
 
     def exists(self, resource: str, ref: str) -> Existence:
         """Whether the API lists this channel or playlist. A private playlist of another account is `missing`, too."""

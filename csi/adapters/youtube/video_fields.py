@@ -46,6 +46,14 @@ def timestamp(text: Any, what: str) -> str:
     raise MalformedItem(f"{what} is before 1970")
 
 
+def moment(text: Any) -> float | None:
+    """Seconds since 1970; None for what is not a time."""
+    try:
+        return clock.parse(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def epoch(timestamp_text: str) -> int:
     """The last part of an event_id. From `occurred_at`, not from the wall clock: a second read gives the same id."""
     return int(clock.parse(timestamp_text))
