@@ -20,6 +20,7 @@ from csi.admin import watches
 from csi.cli.command import config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
 from csi.config import loader, variables
+from csi.config.delivery_settings import DeliverySettings
 from csi.config.secrets import MASK, hide_password
 from csi.errors import ConfigError
 from csi.ingester import event
@@ -70,9 +71,7 @@ def check(config_path: Path | None, as_json: bool) -> None:
         text, is_safe = rate
         (notes if is_safe else warnings).append(text)
     if settings.features.delivery:
-        required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
-        missing = [pair for pair in required if getattr(settings.delivery, pair[0]) is None]
-        warnings += [f"delivery.{key}: not set, so nothing can be delivered; set {name}" for key, name in missing]
+        warnings += _unset_receiver(settings.delivery)
     unset = (settings.secrets.notify_urls, settings.secrets.heartbeat_url) == (None, None)
     if settings.notify.enabled and unset:
         warnings.append(f"notify: {notification_problems.NO_TARGET}; {notification_problems.SET_TARGET}")
@@ -233,3 +232,13 @@ def schema_text(what: str) -> str:
         model = event.CreatorSignalEvent
     document: dict[str, Any] = {"$schema": DIALECT, **model.model_json_schema(), "title": TITLES[what]}
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _unset_receiver(delivery: DeliverySettings) -> list[str]:
+    """Without CSI_UA_ENDPOINT, named destinations get everything. Those that were added by command are not in here."""
+    if delivery.destinations and not delivery.ua_endpoint:
+        return []
+    required = (("ua_endpoint", "CSI_UA_ENDPOINT"), ("shared_secret", "CSI_UA_SHARED_SECRET"))
+    missing = [pair for pair in required if getattr(delivery, pair[0]) is None]
+    lost = "nothing is delivered to it" if delivery.destinations else "nothing can be delivered"
+    return [f"delivery.{key}: not set, so {lost}; set {name}" for key, name in missing]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from csi import clock
 from csi.body_template.sample import SAMPLE_EVENT
 from csi.emitter import http
-from csi.emitter.failure_cause import in_words
-from csi.emitter.verdict import Delivered, PerEvent, judge
+from csi.emitter.failure_cause import failure_cause, in_words
+from csi.emitter.verdict import Delivered, PerEvent, Refused, Verdict, judge
 from csi.ingester.signature import new_request_id
 from csi.net import HttpResponse
 from csi.runtime import Runtime
@@ -47,9 +47,23 @@ def send_sample(rt: Runtime, name: str) -> SampleTest:
     verdict = judge(answer, 1, ended, destination.profile.answers)
     is_good = isinstance(verdict, Delivered) or (isinstance(verdict, PerEvent) and not verdict.refused)
     status = answer.status if isinstance(answer, HttpResponse) else None
-    reason = getattr(verdict, "reason", "") or ("refused" if not is_good else "")
+    reason = "" if is_good else _reason(verdict)
     with writing():
         outcome = "test_ok" if is_good else "test_failed"
         attempts.finish(attempt_id, outcome, ended, status=status, reason=reason)
-    text = "the sample event was accepted" if is_good else in_words(reason)
+    text = "the sample event was accepted" if is_good else _explained(verdict, reason)
     return SampleTest(name, destination.address, is_good, status, ended - now, text)
+
+
+def _reason(verdict: Verdict) -> str:
+    if isinstance(verdict, PerEvent):
+        return f"http 207: {verdict.refused[0] or 'refused'}"
+    return getattr(verdict, "reason", "")
+
+
+def _explained(verdict: Verdict, reason: str) -> str:
+    """With a remedy, but where the receiver objects to this event: its words say why."""
+    if isinstance(verdict, PerEvent):
+        return f"it refuses the event; it says: {verdict.refused[0] or 'refused'}"
+    words = in_words(reason)
+    return words if isinstance(verdict, Refused) else f"{words}; {failure_cause(reason).remedy}"

@@ -81,6 +81,10 @@ _STATUSES = {
 }
 _REPAIR = "repair the receiver; its log says why it fails"
 _CORRECT_ADDRESS = f"correct {_ADDRESS_SETTING}"
+_IS_ANOTHER_SERVICE = f"check that {_ADDRESS_SETTING} is the receiver and not another service"
+_STATUS_COUNTS = (
+    "where every 2xx means accepted, as with n8n or a webhook service, set `answers: status` for a named destination"
+)
 _SLOW = "find out why the receiver is slow, or raise `delivery.timeout_seconds`"
 
 _KINDS = {
@@ -205,5 +209,5 @@ def _status_cause(status: int) -> FailureCause:
 def _answer_cause(reason: str) -> FailureCause:
     if reason == NO_OK:
         words = 'its answer is not JSON with "ok": true'
-        return FailureCause(words, f"check that {_ADDRESS_SETTING} is the receiver and not another service", ADDRESS)
+        return FailureCause(words, f"{_IS_ANOTHER_SERVICE}; {_STATUS_COUNTS}", ADDRESS)
     return FailureCause("the counts in its answer do not add up", "correct the receiver's answer", AWAY)

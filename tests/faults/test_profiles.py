@@ -1,4 +1,4 @@
-"""Fault cases 131–134: what holds for the PRD's receiver holds for a destination of every profile."""
+"""Fault cases 131–134 and 157–158: what holds for the PRD's receiver holds for a destination of every profile."""
 
 import random
 import time
@@ -7,7 +7,7 @@ import pytest
 
 from csi.store import db
 from tests.fakes.profile_receiver import SAMPLES, delivery_to, receiver_of, secrets_for, welcome
-from tests.fakes.scripted_receiver import json_reply
+from tests.fakes.scripted_receiver import Cut, json_reply
 from tests.faults.oracle import Bounds
 from tests.rigs.in_process import ledger_pipeline
 from tests.rigs.processes import drained, installation, publish, read_process_ledgers, wait_until
@@ -62,6 +62,37 @@ def test_case_133_an_outage_opens_the_circuit_and_ends_in_order(case, tmp_path, 
         case.close(s.books(), seed=seed, circuit=circuit, requests=len(s.ua.requests), back=f"{took:.0f}s<=90s")
         assert (circuit, s.states(), s.ua.objections) == ("open", {"delivered": 24}, [])
         assert took <= 90
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_case_157_accepted_and_then_the_connection_resets(case, tmp_path, seed, profile):
+    """The answer never arrives: the event is sent once more, as the same event."""
+    with ledger_pipeline(tmp_path, lambda request: welcome(request).on(Cut(0)), profile=profile) as s:
+        s.publish(1)
+        s.run()
+        s.wait(40)
+        account = case.close(s.books(), seed=seed)
+        assert (s.states(), account.extra, s.ua.objections) == ({"delivered": 1}, 1, [])
+        assert len(set(s.ua.event_ids)) == 1
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_case_158_random_5xx_and_cut_answers(case, tmp_path, seed, profile):
+    rng = random.Random(seed)
+
+    def moody(request):
+        if rng.random() < 0.3:
+            return json_reply(rng.choice([500, 502, 503, 504]))
+        return welcome(request).on(Cut(20)) if rng.random() < 0.1 else welcome(request)
+
+    with ledger_pipeline(tmp_path, then=moody, profile=profile, lists=4) as s:
+        for _ in range(10):
+            s.publish(5, ref=-1)
+            s.wait(30, step=2)
+        s.ua.then = welcome
+        took = s.back_in(limit=180)
+        case.close(s.books(), seed=seed, requests=len(s.ua.requests), back=f"{took:.0f}s")
+        assert (s.states(), s.ua.objections) == ({"delivered": 50}, [])
 
 
 @pytest.mark.faults

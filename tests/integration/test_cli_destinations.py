@@ -232,6 +232,26 @@ def test_rotate_shows_the_secret_once_and_says_until_when(operator):
 # --- test
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (json_reply(200, b"<html>hello</html>"), "where every 2xx means accepted"),
+        (json_reply(302), "set CSI_UA_ENDPOINT (of a named destination: its endpoint) to the final one"),
+        (
+            json_reply(207, {"ok": False, "accepted": 0, "rejected": 1, "errors": [{"index": 0, "error": "too old"}]}),
+            "it refuses the event; it says: too old",
+        ),
+        (json_reply(400, {"ok": False, "error": "no title"}), "it says: no title"),
+    ],
+    ids=["html", "redirect", "207", "400"],
+)
+def test_a_failed_test_says_what_to_do(operator, answer, says):
+    with ScriptedReceiver(then=answer) as hook:
+        operator.json("destinations", "add", "hook", hook.url)
+        done = operator.call("destinations", "test", "hook")
+    assert (done.exit_code, says in done.stdout) == (1, True), done.stdout
+
+
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (503, False), (302, False)])
 def test_a_sample_event_tests_a_destination(operator, status, ok):
     with ScriptedReceiver(then=json_reply(status, b"<html>hello</html>")) as hook:

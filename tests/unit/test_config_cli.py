@@ -87,6 +87,25 @@ def test_check_warns_when_nothing_can_be_delivered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("env", "warned"),
+    [
+        ({}, []),
+        (
+            {"CSI_UA_ENDPOINT": "http://127.0.0.1:1/"},
+            ["delivery.shared_secret: not set, so nothing is delivered to it"],
+        ),
+    ],
+    ids=["named destinations alone", "and a receiver without its secret"],
+)
+def test_named_destinations_need_no_receiver(tmp_path: Path, env: dict[str, str], warned: list[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("delivery: {destinations: {n8n: {preset: n8n, endpoint: 'http://127.0.0.1:9/'}}}")
+    result = call("config", "check", "--config", str(file), env=env)
+    lines = [line.removeprefix("warning: ") for line in result.stderr.splitlines()]
+    assert [line.partition(";")[0] for line in lines if line.startswith("delivery.")] == warned
+
+
+@pytest.mark.parametrize(
     ("name", "value", "is_warned"),
     [
         ("CSI_NOTIFY_URLS", "json://127.0.0.1/", False),
