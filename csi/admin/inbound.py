@@ -34,6 +34,10 @@ class InboundRefused(CsiError):
     """The request cannot be fulfilled; the text says why and what to do."""
 
 
+class UnknownSender(InboundRefused):
+    """There is no sender of this name."""
+
+
 @dataclass(frozen=True)
 class SenderAccess:
     """What a sender needs: shown by `add` and `rotate`, and stored nowhere. `secret` None: a variable holds it."""
@@ -165,7 +169,7 @@ def replay(rt: Runtime, ids: list[int], *, sender: str | None = None, all_failed
 def _found(name: str) -> Endpoint:
     found = inbound_endpoints.find(name)
     if found is None:
-        raise InboundRefused(f"there is no sender {name[:40]!r}; `csi inbound list` shows all")
+        raise UnknownSender(f"there is no sender {name[:40]!r}; `csi inbound list` shows all")
     return found
 
 

@@ -18,7 +18,10 @@ from csi.api_models.delivery import (
 from csi.api_models.events import (
     AttemptJson, EventDetail, EventJson, EventList, ResendReport, TimelineJson, TimelineStep, Trace,
 )  # fmt: skip
-from csi.api_models.inbound import InboundMessageList, InboundStatus, SenderAccessJson
+from csi.api_models.inbound import (
+    InboundMessageContent, InboundMessageList, InboundReplay, InboundStatus, SenderAccessJson, SenderRemoved,
+    SignedRequest,
+)  # fmt: skip
 from csi.api_models.processing import ProcessedVideoDetail, ProcessedVideoList
 from csi.api_models.status import (
     AcknowledgeReport, AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, MuteJson, NoQuota,

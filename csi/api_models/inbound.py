@@ -98,3 +98,30 @@ class SenderAccessJson(ApiModel):
     url: str
     secret: str | None
     served: bool
+
+
+class SenderRemoved(ApiModel):
+    """A sender whose address ended."""
+
+    sender: str
+
+
+class SignedRequest(ApiModel):
+    """A curl command with a sample message, valid for five minutes."""
+
+    sender: str
+    command: str
+    served: bool
+
+
+class InboundMessageContent(ApiModel):
+    """What a sender sent, as text."""
+
+    id: int
+    content: str
+
+
+class InboundReplay(ApiModel):
+    """Messages that are handled again."""
+
+    messages: list[int]

@@ -46,6 +46,7 @@ PATHS = [
     "/dead-letters",
     "/dead-letters/1",
     "/destinations",
+    "/inbound",
     "/destinations/default",
     "/schedule",
     "/notifications",
@@ -562,7 +563,8 @@ async def test_only_the_static_files_are_served_and_no_path_leads_out(guest: htt
 
 def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
-        "Overview", "Sources", "Channels", "Events", "Destinations", "Dead letters", "Schedule", "Jobs", "Alerts",
+        "Overview", "Sources", "Channels", "Events", "Destinations",
+        "Inbound", "Dead letters", "Schedule", "Jobs", "Alerts",
         "Audit log",
     ]  # fmt: skip
 
