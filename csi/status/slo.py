@@ -174,13 +174,14 @@ def reports(rt: Runtime, windows: Sequence[float]) -> list[WindowReport]:
 
 def _report(rt: Runtime, since: float, rows_since: float, now: float, events: Sequence[EventTimes]) -> WindowReport:
     ours = [one for one in events if one.first_seen_at >= rows_since]
+    unread = [name for name, destination in rt.destinations.items() if destination.profile.answers == "status"]
     uptime = Uptime(heartbeats.attendance(WORKER, since, now), now)
     return WindowReport(
         since=since,
         until=now,
         rows_since=rows_since,
         success=judge_success(ours),
-        duplicates=Duplicates(slo_rows.send_counts(rows_since)),
+        duplicates=Duplicates(slo_rows.send_counts(rows_since, unread)),
         uptime=uptime,
         latencies=tuple(judge_tier(tier, ours, now) for tier in TIERS),
         notes=tuple(_notes(rt, since, rows_since, uptime)),

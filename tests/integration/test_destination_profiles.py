@@ -23,7 +23,7 @@ from csi.status.destinations import destination_status
 from csi.store import counters, db, destinations
 from tests.fakes.in_memory_playlists import list_id
 from tests.fakes.profile_receiver import SAMPLES
-from tests.fakes.scripted_receiver import SECRET, ReceivedRequest
+from tests.fakes.scripted_receiver import SECRET, ReceivedRequest, json_reply
 from tests.rigs.in_process import ledger_pipeline
 
 
@@ -88,6 +88,15 @@ def test_a_template_that_fails_on_every_event_opens_the_circuit_and_all_arrive_o
         line.rt.destinations["there"] = there
         assert line.back_in() <= 90
         assert line.states() == {"delivered": 12}
+
+
+def test_where_the_status_counts_a_207_is_delivered_and_no_duplicate(tmp_path):
+    reply = json_reply(207, {"ok": False, "rejected": 1, "errors": [{"index": 0, "error": "duplicate_event"}]})
+    with ledger_pipeline(tmp_path, then=reply, profile="n8n") as line:
+        line.publish(2, spacing=1)
+        line.wait(30, step=5)
+        assert line.states() == {"delivered": 2}
+        assert slo.report(line.rt, 86_400).duplicates.value == 0
 
 
 def test_messages_are_collected_for_five_minutes_into_one(tmp_path):

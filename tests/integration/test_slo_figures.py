@@ -174,6 +174,14 @@ def test_what_the_receiver_says_it_had_already_is_counted(store):
     assert slo.Duplicates(SendCounts(4, 3, 0)).value == 0.75
 
 
+def test_the_body_of_a_receiver_that_answers_by_status_says_nothing_about_duplicates(store):
+    body = '{"rejected": 1, "errors": [{"index": 0, "error": "duplicate_event"}]}'
+    send([put_event("a", START, to=["hook"])], START + 1, status=207, answer=body, to="hook")
+    send([put_event("b", START, to=["hook"])], START + 2, status=409, to="hook")
+    assert slo_rows.send_counts(START, ["hook"]) == SendCounts(2, 1, 0)
+    assert slo_rows.send_counts(START) == SendCounts(2, 2, 0)
+
+
 # --- figures
 
 

@@ -111,8 +111,11 @@ def oldest_event() -> float | None:
     return found
 
 
-def send_counts(since: float) -> SendCounts:
-    """Of attempts begun since then, to all destinations, in events: one that a 207 refused was not accepted."""
+def send_counts(since: float, unread: Sequence[str] = ()) -> SendCounts:
+    """Of attempts begun since then, to all destinations, in events: one that a 207 refused was not accepted.
+
+    Of the `unread` destinations the status alone counts: their bodies are not in CSI's words.
+    """
     sql = "SELECT COALESCE(SUM(b.size), 0) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id"
     attempted = number(f"{sql} WHERE {_ACCEPTED}", since)
     again = (
@@ -121,12 +124,16 @@ def send_counts(since: float) -> SendCounts:
     resent = number(f"{again} WHERE {_SINCE} AND a.outcome IN ('delivered', 'partial') AND {_RESENT}", since)
     refused, reported = 0, 0
     sql = (
-        f"SELECT a.status, b.size, a.answer, ({REFUSED}) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "
+        f"SELECT a.destination, a.status, b.size, a.answer, ({REFUSED}) FROM delivery_attempts a "
+        "JOIN batches b ON b.id = a.batch_id "
         f"WHERE {_ACCEPTED} AND (a.status IN (207, 409) OR a.answer LIKE ? OR a.answer LIKE ?)"
     )
-    for status, size, answer, dead in fetch(sql, since, f"%{DUPLICATE}%", '%"index"%'):
+    for name, status, size, answer, dead in fetch(sql, since, f"%{DUPLICATE}%", '%"index"%'):
         refused += dead
-        reported += size if status == 409 else _reported(answer or "", dead)
+        if status == 409:
+            reported += size
+        elif name not in unread:
+            reported += _reported(answer or "", dead)
     return SendCounts(attempted - refused, reported, _possible(since), resent)
 
 
