@@ -173,7 +173,7 @@ def _row_words(one: Queued) -> str | None:
         case "ingest":
             return backlog_rows.item_key(number) or "the item is an event by now"
         case "ahead":
-            return f"items of watch {number} before their turn, while nothing else waits"
+            return "items of floods before their turn, while nothing else waits"
         case "deliver":
             batch = batches.find(number)
             return f"{batch.batch_id} to {batch.destination}, {batch.size} events ({batch.state})" if batch else "gone"

@@ -13,5 +13,5 @@ def ingest_item(item_id: int) -> None:
 
 
 @huey.task()
-def ingest_ahead(watch_id: int) -> None:
-    dispatch(flush_due_lanes(runtime(), ingest.ingest_ahead(runtime(), watch_id)))
+def ingest_ahead(key: str) -> None:
+    dispatch(flush_due_lanes(runtime(), ingest.ingest_ahead(runtime())))

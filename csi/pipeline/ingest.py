@@ -1,6 +1,7 @@
 """Step three: one raw item becomes one event, or a dead letter with its raw payload."""
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,10 @@ from csi.store.outbox import NewEntry
 from csi.store.watches import WatchRouting
 
 NO_SOURCE_WAIT = 60.0
+AHEAD = "inbox"
+"""The key of the one wake-up for all items whose turn has not come."""
+
+_AHEAD = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,18 @@ def ingest(rt: Runtime, item_id: int, *, ahead: bool = False) -> list[Wake]:
     return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
 
 
-def ingest_ahead(rt: Runtime, watch_id: int) -> list[Wake]:
-    """Handle the next items of a flood before their turn. Its task has the lowest priority and wakes itself again after
-    each claim: it uses what no other watch needs. If it is lost, the items are handled at their turn."""
-    item_id = inbox.next_unclaimed(watch_id)
-    # Items of a source that is not configured stay as they are, and would be found again and again.
-    if item_id is None or watches.routing_of(watch_id).source not in rt.settings.sources:
+def ingest_ahead(rt: Runtime) -> list[Wake]:
+    """Handle the next items of a flood before their turn. One task at a time in this process: it has the lowest
+    priority and wakes itself again after each claim, so it uses what no other watch needs. If it is lost, the items are
+    handled at their turn."""
+    if not _AHEAD.acquire(blocking=False):
         return []
-    return [*ingest(rt, item_id, ahead=True), Wake("ahead", watch_id)]
+    try:
+        # Items of a source that is not configured wait for it, and would be found again and again.
+        item_id = inbox.next_ahead(rt.now(), list(rt.settings.sources))
+        return [] if item_id is None else [*ingest(rt, item_id, ahead=True), Wake("ahead", AHEAD)]
+    finally:
+        _AHEAD.release()
 
 
 def _wake_suspect(rt: Runtime) -> list[Wake]:

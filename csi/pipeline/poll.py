@@ -23,6 +23,7 @@ from csi.pipeline import (
     quota_schedule,
     schedule,
 )
+from csi.pipeline.ingest import AHEAD
 from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
@@ -328,7 +329,7 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
     backpressure.note_added(rt, len(stored))
     _log_success(watch, len(stored), len(new.old), now)
     # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
-    return [*_wake_items(watch.id, stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
+    return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
 
 
 def _past_read(attempt: PollAttempt, reading: ReadResult, stored: int, now: float) -> PastRead:
@@ -336,7 +337,7 @@ def _past_read(attempt: PollAttempt, reading: ReadResult, stored: int, now: floa
     return PastRead(now, round(attempt.elapsed, 3), result, stored, None)
 
 
-def _wake_items(watch_id: int, ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
+def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
     """Of a flood, AT_ONCE items a second, so that it does not hold up other watches, and more while nothing else waits.
     Each item has a wake-up of its own in the first second; later one for every TOGETHER items, which is what a task
     handles."""
@@ -347,7 +348,7 @@ def _wake_items(watch_id: int, ids: list[int], now: float, *, urgent: bool) -> l
             Wake("ingest", item_id, at=now + 1 + place * inbox.TOGETHER // inbox.AT_ONCE)
             for place, item_id in enumerate(later)
         ),
-        *([Wake("ahead", watch_id)] if later else []),
+        *([Wake("ahead", AHEAD)] if later else []),
     ]
 
 

@@ -127,13 +127,14 @@ def claim(item_id: int, now: float, *, ahead: bool = False) -> list[ClaimedItem]
     return sorted((ClaimedItem(*(*row, turn_at)) for row in found), key=lambda item: item.id)
 
 
-def next_unclaimed(watch_id: int) -> int | None:
-    """The first waiting item of this watch that was never claimed, also before it is due."""
+def next_ahead(now: float, sources: Sequence[str]) -> int | None:
+    """Of the items whose turn has not come, the one whose turn is next."""
     sql = (
-        "SELECT id FROM inbox WHERE state = 'new' AND watch_id = ? AND lease_token IS NULL AND claims = 0 "
-        "ORDER BY id LIMIT 1"
+        "SELECT i.id FROM inbox i WHERE i.state = 'new' AND i.wake_at > ? AND i.lease_token IS NULL AND i.claims = 0 "
+        f"AND EXISTS (SELECT 1 FROM watches w WHERE w.id = i.watch_id AND w.source IN ({marks(sources)})) "
+        "ORDER BY i.wake_at, i.id LIMIT 1"
     )
-    return number(sql, watch_id) or None
+    return number(sql, now + GRACE_SECONDS, *sources) or None
 
 
 def waiting(at_most: int) -> int:
