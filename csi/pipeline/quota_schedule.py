@@ -116,10 +116,18 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
         set_planned_interval(watch, watch.interval_seconds)
         if fresh_until is not None and fresh_until > now:
             return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
-        return cadence.after_success(now, watch.interval_seconds, rt.rng)
+        most = cadence.SLIGHTLY if _is_spread_otherwise(rt, watch) else cadence.CLEARLY
+        return cadence.after_success(now, watch.interval_seconds, cadence.phase(watch.id), most=most)
     seconds = day_plan.plan.interval(load)
     set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
     return _paid_poll(rt, now, seconds, day_plan, load)
+
+
+def _is_spread_otherwise(rt: Runtime, watch: Watch) -> bool:
+    """Its host gives out slots, or a group is read when the first of its watches is due."""
+    adapter = rt.adapter(watch.source)
+    host = adapter.paced_as(watch.ref, watch.via)
+    return adapter.reads_groups or (host is not None and rt.pacer.pace(host).spacing > 0)
 
 
 def after_refusal(rt: Runtime, watch: Watch, now: float) -> float:
@@ -372,7 +380,11 @@ def set_planned_interval(watch: Watch, seconds: float) -> None:
 
 def _paid_poll(rt: Runtime, now: float, seconds: float, day_plan: _DayPlan, load: Load) -> float:
     at = next_time(now, seconds, day_plan.midnight, day_plan.tomorrow.interval(load))
-    return cadence.after_success(now, at - now, rt.rng) if at <= day_plan.midnight else at
+    if at > day_plan.midnight:
+        return at
+    # A stretched interval is another one at each poll, so there is no phase to reach, and each poll would come early.
+    most = cadence.CLEARLY if day_plan.plan.stretch <= 1.0 else rt.rng.uniform(0.0, cadence.SLIGHTLY)
+    return cadence.after_success(now, at - now, cadence.phase(load.key), most=most)
 
 
 def _rounded(seconds: float) -> float:

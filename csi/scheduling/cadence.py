@@ -3,6 +3,11 @@
 import random
 from dataclasses import dataclass
 
+GOLDEN = 0.6180339887498949
+SLIGHTLY, CLEARLY = 0.05, 0.25
+"""How much of its interval earlier a poll may come to reach its phase: while API units are scarce, and otherwise."""
+
+ON_TIME = 0.01
 SOONEST = 60.0
 LATEST = 3600.0
 """The longest wait for a cache to expire: a feed whose headers say "ten years" is polled all the same."""
@@ -35,9 +40,23 @@ def speeds(base: float, *, active: float | None, idle: float, threshold: float) 
     return Speeds(fast, max(fast, idle), threshold)
 
 
-def after_success(now: float, seconds: float, rng: random.Random) -> float:
-    """After the interval, up to 5 % early: this spreads watches that were added together."""
-    return now + seconds * (rng.uniform(0.95, 1.0) if seconds >= 10 else 1.0)
+def phase(watch_id: int) -> float:
+    """Where in its interval this watch is polled, from 0 to 1. Multiples of the golden ratio lie as far apart as
+    possible: any number of watches with ids in a row is spread evenly."""
+    return watch_id * GOLDEN % 1.0
+
+
+def after_success(now: float, seconds: float, phase: float, *, most: float) -> float:
+    """After the interval, or earlier by up to `most` of it: by as much as leads the watch to its phase, where it stays.
+
+    Watches that were added together, or that were all due after a restart or an outage, are spread again after a few
+    polls, so that the events of one do not wait behind those of all others.
+    """
+    beyond = (now - phase * seconds) % seconds
+    if seconds - beyond < ON_TIME * seconds:  # a little before its phase
+        beyond = 0.0
+    # A part of a long way, not `most` of the interval: watches in step would move on together.
+    return now + seconds - (beyond if beyond <= most * seconds else most * beyond)
 
 
 def after_expiry(now: float, seconds: float, fresh_until: float, rng: random.Random) -> float:

@@ -18,7 +18,7 @@ TRICKLE = 0.5
 """How much of the buffer may be used for reading once only the buffer is left: reading never stops."""
 
 EARLY = 0.975
-"""Reads come up to 5 % of their interval early, so that they spread (cadence.after_success): this on average."""
+"""Reads come up to 5 % of their interval early, so that they spread (csi.pipeline.quota_schedule): this on average."""
 
 
 @dataclass(frozen=True)

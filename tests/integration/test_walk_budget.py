@@ -358,7 +358,7 @@ def test_a_watch_that_costs_nothing_is_not_slowed(tmp_path, clock):
         with writing():
             at = quota_schedule.next_poll(line.rt, watch, False, clock())
             later = quota_schedule.next_poll(line.rt, watch, False, clock(), fresh_until=clock() + 880)
-        assert 285 <= at - clock() <= 300
+        assert 225 <= at - clock() <= 300, "earlier where that leads to its phase"
         assert 880 < later - clock() < 884
         assert Watch.get_by_id(watch.id).planned_interval == 300
         assert quota_schedule.forecast(line.rt, clock()).groups == ()

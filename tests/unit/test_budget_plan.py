@@ -170,7 +170,9 @@ def walk_day(
         plan, tomorrow = make_plan(loads, UnitBudget(limit, used, buffer, seconds - now)), Plan(96.0)
         promised[key] = plan.interval(loads[key])
         at = next_time(now, promised[key], seconds, tomorrow.interval(loads[key]))
-        heapq.heappush(due, (cadence.after_success(now, at - now, rng) if at <= seconds else at, key))
+        most = rng.uniform(0, cadence.SLIGHTLY)
+        early = cadence.after_success(now, at - now, cadence.phase(key), most=most) if at <= seconds else at
+        heapq.heappush(due, (early, key))
     return used, now, longest, late
 
 

@@ -1,6 +1,7 @@
 """How long until a watch is read again, before the budget is asked (FR-1.3, decision 0042, 15, 42)."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -47,10 +48,26 @@ def test_how_busy_a_watch_will_be(quiet_for, seconds, usual, share):
     assert Speeds(30, 300, 900).busy(NOW - quiet_for, NOW, seconds, usual=usual) == pytest.approx(share)
 
 
-def test_short_intervals_are_exact_and_long_ones_spread():
-    rng = random.Random(1)
-    assert cadence.after_success(NOW, 1, rng) == NOW + 1
-    assert {285 <= cadence.after_success(NOW, 300, rng) - NOW <= 300 for _ in range(50)} == {True}
+@pytest.mark.parametrize("seconds", [1, 30, 300])
+@pytest.mark.parametrize(("most", "polls"), [(cadence.SLIGHTLY, 80), (cadence.CLEARLY, 6)])
+def test_watches_that_were_polled_together_are_spread_after_a_few_polls_and_stay_so(seconds, most, polls):
+    count = 200
+    at = dict.fromkeys(range(1, count + 1), NOW)
+    for number in range(polls + 3):
+        for watch_id, now in at.items():
+            late = (watch_id % 7) * 0.0001 * seconds  # a poll is never exactly on time
+            at[watch_id] = cadence.after_success(now + late, seconds, cadence.phase(watch_id), most=most)
+            assert (1 - most) * seconds - 1e-6 <= at[watch_id] - now - late <= seconds + 1e-6
+            if number > polls:
+                assert at[watch_id] - now == pytest.approx(seconds, abs=seconds * 0.002)
+    twentieths = Counter(int(due % seconds / seconds * 20) for due in at.values())
+    assert len(twentieths) == 20
+    assert max(twentieths.values()) <= 2 * count / 20
+
+
+def test_a_poll_a_little_before_its_phase_is_not_repeated():
+    due = cadence.after_success(NOW, 300, 0.4, most=1.0)
+    assert cadence.after_success(due - 2, 300, 0.4, most=1.0) == pytest.approx(due + 298)
 
 
 @pytest.mark.parametrize(
