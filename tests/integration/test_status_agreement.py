@@ -39,6 +39,7 @@ from csi.status import (
     mutes,
     overview,
     push,
+    read_history,
     sidecar,
     slo,
     storage,
@@ -63,6 +64,7 @@ from csi.store import (
     inbox,
     incidents,
     outbox,
+    poll_history,
     reload_results,
     watches,
 )
@@ -95,7 +97,7 @@ class History:
     playlists, quota_limit = ("PLone", "PLtwo"), 10_000
 
     def __init__(self, home: Path, seed: int, urls: dict[str, str]) -> None:
-        self.draw, self.clock, self.count = random.Random(seed), HandClock(), 0
+        self.seed, self.draw, self.clock, self.count = seed, random.Random(seed), HandClock(), 0
         archive = {"endpoint": urls["archive"], "secret_env": "ARCHIVE_SECRET"}
         self.secrets = {"ARCHIVE_SECRET": SECRET, "CSI_ADMIN_TOKEN": TOKEN}
         self.config = home / "config.yaml"
@@ -328,8 +330,8 @@ class TroubledHistory(History):
             {"certificate_expires_at": now + 5 * 86_400},
             {},
         ]
-        for name in self.line.rt.destinations:
-            if chosen := self.draw.choice(states):
+        for place, name in enumerate(self.line.rt.destinations):  # by turns, so that each is in every state once
+            if chosen := states[(self.seed + place) % len(states)]:
                 change(name, **chosen)
 
 
@@ -501,6 +503,7 @@ READS = [
     lambda rt: facts.gather(rt),
     lambda rt: host_pace.host_paces(rt),
     lambda rt: push.push_facts(rt),
+    lambda rt: [read_history.read_summary(poll_history.of_watch(row.id)) for row in watches.active()],
     lambda rt: mutes.active_mutes(rt),
     lambda rt: overview.overview(rt),
     lambda rt: event_search.page(EventQuery(text="alpha"), 5),
