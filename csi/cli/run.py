@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,7 +38,8 @@ def run(config_path: Path | None, workers: int, no_web: bool) -> None:
 
     Running tasks finish first, for up to 30 seconds; a second Ctrl-C ends the wait. When one of the two processes
     exits, the other is stopped and the exit code is that of the first; a worker whose threads hung ends itself with
-    exit code 10 and is started again. Both log to standard error.
+    exit code 10 and is started again. Both log to standard error. HUP reloads the configuration, unless standard input
+    is a terminal, whose end is the same signal.
     """
     settings = runtime.load_settings(config_path)
     loader.require_delivery(settings)
@@ -54,10 +56,13 @@ def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) ->
     """Run until a signal arrives (returns 0) or one of the processes exits (returns its exit code); then stop all."""
     # The working directory stays the caller's: relative paths in the configuration refer to it.
     running: dict[str, subprocess.Popen[bytes]] = {}
+    has_terminal = sys.stdin.isatty() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN  # nohup ignores it
     with processes.StopSignals().handled() as signals:
+        if not has_terminal:
+            signal.signal(signal.SIGHUP, lambda number, frame: _reload(running))
         try:
             for name, line in lines.items():
-                running[name] = processes.start_module(line, env=env)
+                running[name] = _start(line, env)
             while not signals.count:
                 for name, process in running.items():
                     code = process.poll()
@@ -65,7 +70,7 @@ def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) ->
                         click.echo(
                             f"csi: the {name} ended itself because its threads hung; it is started again", err=True
                         )
-                        running[name] = processes.start_module(lines[name], env=env)
+                        running[name] = _start(lines[name], env)
                     elif code is not None:
                         code = code if code >= 0 else 128 - code  # as a shell reports it: 128 plus the signal's number
                         click.echo(f"csi: the {name} exited unexpectedly (exit code {code})", err=True)
@@ -74,6 +79,20 @@ def _run_together(lines: Mapping[str, Sequence[str]], env: Mapping[str, str]) ->
             return 0
         finally:
             _stop_all(list(running.values()), signals)
+
+
+def _start(line: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The process ignores SIGHUP until it handles it: one that comes while the worker starts must not end it."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        return processes.start_module(line, env=env)
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+
+
+def _reload(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
+    if (worker := running.get("worker")) is not None and worker.poll() is None:
+        worker.send_signal(signal.SIGHUP)
 
 
 def _stop_all(running: list[subprocess.Popen[bytes]], signals: processes.StopSignals) -> None:

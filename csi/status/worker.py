@@ -32,6 +32,8 @@ class WorkerStatus:
     """The process that holds the worker's lock while the worker is silent; None: none does, or it is not known."""
     notifier_at: float | None = None
     """When the worker last evaluated alerts."""
+    back_at: float | None = None
+    """When its last downtime ended, be it one of the whole machine."""
 
     @property
     def stall(self) -> WorkerStall:
@@ -63,7 +65,8 @@ class WorkerStatus:
 
 def worker_status(rt: Runtime) -> WorkerStatus:
     now, heartbeat = rt.now(), heartbeats.latest(WORKER)
-    status = WorkerStatus(now, heartbeat, notifier_at=heartbeats.last_beat(NOTIFIER))
+    back_at = heartbeats.last_downtime_end(WORKER)
+    status = WorkerStatus(now, heartbeat, notifier_at=heartbeats.last_beat(NOTIFIER), back_at=back_at)
     if status.is_alive or heartbeat is None or db.is_postgres():  # on PostgreSQL it may run on another machine
         return status
     return replace(status, process=lock_holder(rt.settings.csi.state_dir))

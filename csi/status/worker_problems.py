@@ -91,8 +91,9 @@ def restart_worker(worker: WorkerStatus) -> str:
 
 
 def _notifier_since(worker: WorkerStatus) -> float:
-    """When the notifier last did its work, or could have done it first."""
-    return max(worker.notifier_at or 0.0, worker.heartbeat.started_at if worker.heartbeat else 0.0)
+    """When the notifier last did its work, or could have done it first: not while the machine was suspended."""
+    started_at = worker.heartbeat.started_at if worker.heartbeat else 0.0
+    return max(worker.notifier_at or 0.0, started_at, worker.back_at or 0.0)
 
 
 def _number(threads: int) -> str:

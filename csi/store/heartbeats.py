@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from csi.store.db import columns, fetch, fetch_one, run
+from csi.store.db import columns, fetch, fetch_one, run, value
 
 WORKER = "worker"
 """The name under which the worker writes its heartbeat."""
@@ -79,6 +79,12 @@ def note_gap(name: str, now: float) -> bool:
     run("DELETE FROM downtimes WHERE ended_at < ?", now - KEPT_SECONDS)
     run("INSERT INTO downtimes (name, began_at, ended_at) VALUES (?, ?, ?)", name, found.beat_at, now)
     return True
+
+
+def last_downtime_end(name: str) -> float | None:
+    """When this process was back the last time, from an end or a suspended machine; None: it has had no downtime."""
+    found: float | None = value("SELECT MAX(ended_at) FROM downtimes WHERE name = ?", name)
+    return found
 
 
 def attendance(name: str, since: float, now: float) -> Attendance:

@@ -72,6 +72,18 @@ def test_both_work_and_end_together_and_nothing_stays_held(box, number):
     assert box.logged("tasks.huey_worker", "released")
 
 
+def test_hup_reloads_the_configuration_and_ends_nothing(box):
+    process = box.start(*RUN)  # without a terminal
+    box.wait_for(lambda: is_up(box))
+    pids = children(process)
+    box.change(lambda config: config["csi"].update(log_level="DEBUG"))
+    process.send_signal(signal.SIGHUP)
+    box.wait_for(lambda: len(box.rows("SELECT 1 FROM reloads WHERE result = 'loaded'")) == 2)
+    assert (process.poll(), children(process)) == (None, pids)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(40) == 0
+
+
 @pytest.mark.parametrize("victim", ["worker", "sidecar"])
 def test_when_one_dies_the_other_is_ended_and_the_code_is_the_first_ones(box, victim):
     process = box.start(*RUN)
