@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -388,7 +388,18 @@ def page_url(watch: Watch) -> str | None:
 # ── notes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def notes_of(rows: Sequence[Watch]) -> dict[int, str]:
+class NotedWatch(Protocol):
+    """The columns of a watch that its notes are made of."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def note(self) -> str | None: ...
+    @property
+    def filters_json(self) -> str: ...
+
+
+def notes_of(rows: Sequence[NotedWatch]) -> dict[int, str]:
     """By watch id: the worker's note, a title pattern that is not applied, and what is wrong with its push."""
     refused = filters.refused_patterns({row.filters_json for row in rows})
     faults = {text: f"title pattern is not applied: {why}" for text, why in refused.items()}

@@ -3,9 +3,9 @@
 from csi.api_models.adapters import AdapterDetail, AdapterJson, ConformanceReport
 from csi.api_models.base import ApiModel
 from csi.api_models.catalog import (
-    ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelResumed,
-    ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson, JobList, JobPage, TrendDay,
-    VideoDetail, VideoList, VideoPage, all_channels, one_channel,
+    ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelRemoved,
+    ChannelResumed, ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson, JobList, JobPage,
+    TrendDay, VideoDetail, VideoList, VideoPage, all_channels, one_channel,
 )  # fmt: skip
 from csi.api_models.dead_letters import (
     DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,

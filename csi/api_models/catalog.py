@@ -164,6 +164,14 @@ class ChannelPaused(ApiModel):
     status: str
 
 
+class ChannelRemoved(ApiModel):
+    """What removing a channel deleted, by table."""
+
+    id: str
+    dry_run: bool
+    removed: dict[str, int]
+
+
 class ChannelResumed(ChannelPaused):
     """The status of a channel after it was resumed, and the job that catches up."""
 

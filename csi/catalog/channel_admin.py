@@ -11,7 +11,7 @@ from csi.jobs import job_admin
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import watch_admin
-from csi.store.catalog import channels, videos
+from csi.store.catalog import channel_removal, channels, videos
 from csi.store.catalog.channels import Channel, ChannelFacts
 from csi.store.catalog.jobs import CatalogJob, EnqueueResult
 from csi.store.db import writing
@@ -136,20 +136,20 @@ def backfill(
     return job_admin.enqueue(rt, "BACKFILL_CHANNEL", channel_id=channel.id, priority=priority, payload=payload)
 
 
-def pause(rt: Runtime, channel: Channel) -> bool:
+def pause(rt: Runtime, channel: Channel, *, with_feed: bool = True) -> bool:
     """Stop refreshing the channel and polling its feed; running jobs finish. False when it was already paused."""
     with writing():
         if not channels.pause(channel.id):
             return False
         videos.stop_refreshing(channel.id)
         feed = channels.feed_of(channel.id)
-        if feed is not None:
+        if feed is not None and with_feed:
             watch_admin.pause(feed.watch_id)
     log.info("channel paused by the operator", channel=channel.id)
     return True
 
 
-def resume(rt: Runtime, channel: Channel) -> CatalogJob | None:
+def resume(rt: Runtime, channel: Channel, *, with_feed: bool = True) -> CatalogJob | None:
     """Poll its feed again, make its refreshes due, and enqueue a backfill. None when it was not paused."""
     now = rt.now()
     with writing():
@@ -157,11 +157,47 @@ def resume(rt: Runtime, channel: Channel) -> CatalogJob | None:
             return None
         videos.refresh_now(channel.id, now)
         feed = channels.feed_of(channel.id)
-        if feed is not None:
+        if feed is not None and with_feed:
             watch_admin.resume(feed.watch_id, now)
         job = backfill(rt, channel, until_known=channel.backfilled_at is not None).job
     log.info("channel resumed by the operator", channel=channel.id)
     return job
+
+
+def track(rt: Runtime, channel_id: str) -> bool:
+    """Fetch the channel's videos and refresh its statistics; its feed is polled as before. False: that is done already.
+    A channel that the catalogue does not have costs one API unit."""
+    row = channels.find(channel_id)
+    if row is None:
+        return register(rt, channel_id, watch=False).result == "added"
+    return resume(rt, row, with_feed=False) is not None
+
+
+def untrack(rt: Runtime, channel_id: str) -> bool:
+    """Stop refreshing the channel's statistics, and keep them; its feed is polled as before. False: nothing changed."""
+    row = channels.find(channel_id)
+    return row is not None and pause(rt, row, with_feed=False)
+
+
+def remove(rt: Runtime, channel: Channel, *, dry_run: bool = False) -> dict[str, int]:
+    """Delete a channel from the catalogue with its videos, statistics and jobs. Its feed is still polled, and archive
+    files are kept. Returns the deleted rows by table.
+
+    It is paused first, and its own row is deleted last: a removal that is interrupted is repeated.
+    """
+    if rt.settings.catalog.track_watched and channels.feed_of(channel.id) is not None:
+        raise CatalogRefused(  # `register_watched` would add it again
+            f"{channel.title or channel.id} is watched, and catalog.track_watched tracks every watched channel: "
+            "pause it (`csi channels pause`), or remove its watch first"
+        )
+    if dry_run:
+        return channel_removal.counts(channel.id)
+    pause(rt, channel, with_feed=False)
+    removed = channel_removal.remove(channel.id, rt.now())
+    if removed is None:
+        raise CatalogRefused(f"a job of {channel.title or channel.id} is running; try again when it is finished")
+    log.info("channel removed by the operator", channel=channel.id, **removed)
+    return removed
 
 
 def set_priority(channel: Channel, priority: int) -> None:

@@ -153,6 +153,28 @@ def resume(channel: str, config_path: Path | None) -> None:
     click.echo(f"{_title(row)}: {f'resumed; job {job.id} catches up' if job else f'is {row.status}; nothing changed'}")
 
 
+@channels_group.command()
+@_CHANNEL
+@yes_option
+@dry_run_option
+@config_option
+@json_option
+def remove(channel: str, yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
+    """Delete a channel with its videos, statistics and jobs; its feed is still polled, archive files are kept."""
+    with installed(config_path) as rt:
+        row = channel_admin.find_channel(rt, channel)
+        counted = channel_admin.remove(rt, row, dry_run=True)
+        if not dry_run:
+            rows = f"{counted['videos']:,} videos and {counted['channel_stats'] + counted['video_stats']:,} statistics"
+            confirm(f"Delete {_title(row)} with {rows}?", yes=yes)
+            counted = channel_admin.remove(rt, row)
+    if as_json:
+        echo_json(api_models.ChannelRemoved.of(id=row.id, dry_run=dry_run, removed=counted))
+        return
+    words = ", ".join(f"{count:,} rows of {table}" for table, count in counted.items() if count)
+    click.echo(f"{_title(row)}: {'would be removed' if dry_run else 'removed'}: {words}")
+
+
 @channels_group.command("priority")
 @_CHANNEL
 @click.argument("priority", type=_PRIORITY)

@@ -44,11 +44,14 @@ def newest(chosen: DeadLetterFilter, limit: int) -> list[StoredDeadLetter]:
     return fetch_all(StoredDeadLetter, sql, *values, limit)
 
 
-def page(chosen: DeadLetterFilter, limit: int, before: int | None = None) -> list[StoredDeadLetter]:
-    """By id, the newest first; `before` is the last id of the previous page."""
+def page(
+    chosen: DeadLetterFilter, limit: int, after: int | None = None, *, is_oldest_first: bool = False
+) -> list[StoredDeadLetter]:
+    """By id, the newest first or the oldest first; `after` is the last id of the previous page."""
     where, values = _where(chosen)
-    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id < ? ORDER BY id DESC LIMIT ?"
-    return fetch_all(StoredDeadLetter, sql, *values, before or 2**62, limit)
+    sign, order, start = (">", "ASC", 0) if is_oldest_first else ("<", "DESC", 2**62)
+    sql = f"SELECT {COLUMNS} FROM dead_letter WHERE {where} AND id {sign} ? ORDER BY id {order} LIMIT ?"
+    return fetch_all(StoredDeadLetter, sql, *values, after or start, limit)
 
 
 def ids(chosen: DeadLetterFilter) -> list[int]:

@@ -15,6 +15,10 @@ HOUR = 3600.0
 HOURLY = "api_units"
 """One counter per hour shows how fast units are used now. Kept for two days."""
 
+CORRECTED = "api_units_corrected"
+"""One counter per hour: units that no call booked, because the API reported the quota as used up; negative when the
+budget opened again. Not part of the rate. Kept for two days."""
+
 REFUSED_AT = "api_refused_at"
 USED_BEFORE = "api_units_before_refusal"
 """Two counters of the day in which the API reported its quota as used up: when, and how many units were booked then."""
@@ -99,6 +103,7 @@ def exhaust(limit: int, now: float) -> None:
         booked = used(now)
         if booked < limit:
             _remember(USED_BEFORE, booked, now)
+            _correct(limit - booked, now)
         _remember(REFUSED_AT, now, now)
         sql = f"{_UPDATE_DAY} quota_used = ? WHERE id = ? AND quota_used < ?"
         run(sql, limit, clock.iso(now), limit, day_of(now), limit)
@@ -113,7 +118,23 @@ def _reopened(now: float) -> bool:
     if not changed("DELETE FROM counters WHERE name = ? AND label = ?", REFUSED_AT, day_of(now)):
         return False
     before = int(counters.all_of(USED_BEFORE).get(("", day_of(now)), 0))
+    _correct(before - used(now), now)
     return bool(changed("UPDATE api_budget SET quota_used = ? WHERE id = ?", before, day_of(now)))
+
+
+def _correct(units: int, now: float) -> None:
+    hour = int(now // HOUR)
+    counters.add(CORRECTED, units, label=str(hour))
+    run("DELETE FROM counters WHERE name = ? AND label < ?", CORRECTED, str(hour - 48))
+
+
+def used_by_hour() -> dict[int, int]:
+    """Units by hour since 1970: what calls booked, and corrections in the hour in which they were made."""
+    found: dict[int, int] = {}
+    for name in (HOURLY, CORRECTED):
+        for (_, label), value in counters.all_of(name).items():
+            found[int(label)] = found.get(int(label), 0) + int(value)
+    return found
 
 
 def _remember(name: str, value: float, now: float) -> None:

@@ -12,7 +12,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from csi import clock
 from csi.errors import CsiError, StoreError
@@ -20,12 +20,13 @@ from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
 from csi.store import database_faults
 from csi.web import api, documents, feeds, health, metrics, openapi
-from csi.web.guards import ApiGuard, DashboardGuard
+from csi.web.auth import SAFE_METHODS
+from csi.web.guards import UNKNOWN_PATH, ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
 from csi.web.hooks import HookListener, HookPort
 from csi.web.mcp.endpoint import McpEndpoint
 from csi.web.middleware import SidecarMiddleware
-from csi.web.page_rendering import error_page, show_file
+from csi.web.page_rendering import error_in_navigation, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
 from csi.web.shared_state import Sidecar
@@ -74,6 +75,7 @@ def create_app(
             *feeds.routes(),
             Mount("/hooks", HookListener(sidecar)),
             *(Route(path, dashboard) for path in page_paths),
+            Route("/{path:path}", UnknownPath(dashboard)),
         ],
         middleware=[Middleware(SidecarMiddleware), Middleware(HookPort, port=hook_port)],
         exception_handlers=_HANDLERS,
@@ -84,6 +86,21 @@ def create_app(
     app.state.feed_dates = feeds.FeedDates()
     app.state.reset = sidecar.close
     return app
+
+
+class UnknownPath:
+    """A page for a browser, `problem+json` for every other client."""
+
+    def __init__(self, dashboard: ASGIApp) -> None:
+        self._dashboard = dashboard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if request.method in SAFE_METHODS and "text/html" in request.headers.get("accept", ""):
+            scope[UNKNOWN_PATH] = True
+            await self._dashboard(scope, receive, send)
+        else:
+            await problem(404, _DETAILS[404])(scope, receive, send)
 
 
 def _router(routes: Sequence[Route], handlers: Handlers) -> ASGIApp:
@@ -143,7 +160,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _page_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    return error_page(status, _DETAILS.get(status, "this request is refused"))
+    return await error_in_navigation(request, status, _DETAILS.get(status, "this request is refused"))
 
 
 _HANDLERS: Handlers = {HTTPException: _http_error, CsiError: _unavailable}

@@ -6,6 +6,7 @@ from typing import Any
 
 from csi import clock
 from csi.emitter.failure_cause import without_code
+from csi.web import svg_charts
 
 HEALTH = {
     "healthy": "polled as planned",
@@ -27,6 +28,7 @@ CAUSES = {
     "crash": "processing it ended the worker three times",
 }
 STATE_COLORS = {
+    "good": "good", "failed": "bad",
     "delivered": "good", "healthy": "good", "accepting": "good", "replayed": "good", "met": "good", "closed": "good",
     "pending": "wait", "in_flight": "wait", "inbox": "wait", "replaying": "wait", "backing_off": "warn",
     "throttled": "warn", "outage": "warn", "suspect": "warn", "partial": "warn", "paused": "idle", "idle": "idle",
@@ -109,6 +111,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plain": plain,
     "code_parts": code_parts,
     "without_code": without_code,
+    "short": svg_charts.short,
     "iso": clock.iso,
     "merged": lambda given, **more: {**given, **more},
     "kind": lambda source: SOURCES.get(source, plain(source)),

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +34,8 @@ LONGEST_NEXT = 300
 DETAIL_CHARS = 300
 SECRET_KEY = re.compile(r'("secret\w*"\s*:\s*)"(?:[^"\\]|\\.)*"?')
 """A key of a JSON body that holds a secret, also one that no operation knows or accepts."""
+UNKNOWN_PATH = "csi.unknown_path"
+"""In the scope of a request whose path nothing serves: it is not worth a sign-in."""
 SIGNED_OUT_FILE = "signed-out.json"
 
 
@@ -112,6 +114,8 @@ class DashboardGuard:
         self._ended = {number: until for number, until in known.items() if until > now}
         found = auth.read_cookie(request.cookies.get(auth.SESSION_COOKIE, ""), key, now)
         if found is None or found.number in self._ended:
+            if request.scope.get(UNKNOWN_PATH):
+                raise HttpProblem(404, "there is nothing at this path")
             if request.method not in SAFE_METHODS:
                 raise HttpProblem(401, "your session has expired; sign in and try again")
             query = urlencode({"next": _own_path(request.url.path)})
@@ -156,14 +160,17 @@ class DashboardGuard:
 
     async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
         if request.method in SAFE_METHODS:
-            return standalone_page("login.html", next=_own_path(request.query_params.get("next", "/")), wrong=False)
+            target = _own_path(request.query_params.get("next", "/"))
+            # Only an accepted token leads from the sign-in to the sign-in: the browser did not keep the session.
+            came_back = urlsplit(request.headers.get("referer", "")).path == "/login"
+            return standalone_page("login.html", next=target, wrong=False, without_cookie=came_back)
         _check_brake(self._brake, request)
         form = await _read_form(request)
         target, role = _own_path(form.get("next", "/")), auth.role_of(rules, form.get("token", "").strip())
         if role is None:
             self._brake.note_wrong(_address(request))
             self._sidecar.warn("dashboard sign-in refused", "no token has this value")
-            return standalone_page("login.html", 401, next=target, wrong=True)
+            return standalone_page("login.html", 401, next=target, wrong=True, without_cookie=False)
         log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
         response = RedirectResponse(target, 303)
         cookie = auth.cookie_of(auth.new_session(role, self._sidecar.now()), auth.signing_key(rules))

@@ -1,11 +1,11 @@
 """Dashboard pages: their place in the navigation, how they are rendered, and how a change reports its result."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from csi.errors import CsiError
 from csi.logs import redact
 from csi.runtime import Runtime
 from csi.status.verdict import verdict
-from csi.web import auth, formatting
+from csi.web import auth, formatting, live_parts
 from csi.web.auth import Color, FlashMessage, Role
 from csi.web.responses import problem
 from csi.web.shared_state import Sidecar
@@ -48,7 +48,17 @@ class DashboardPage:
     place: int
     count: Callable[[Runtime], int] | None = None
     """A number beside the title: what needs attention there. 0 is not shown."""
+    also: tuple[str, ...] = ()
+    """Other paths under which this entry is the present one."""
+    key: str = ""
+    """The shortcut: `g` and this letter."""
+    is_listed: bool = True
+    """Whether the navigation shows it."""
     routes: list[Route] = field(default_factory=list)
+
+    def is_at(self, path: str) -> bool:
+        """Whether the page at this path belongs to this entry."""
+        return any(path == one or (one != "/" and path.startswith(f"{one}/")) for one in (self.path, *self.also))
 
     def view(self, path: str, template: str) -> Callable[[View], View]:
         """Decorates the function that reads what a template shows; it runs in the thread that renders."""
@@ -86,13 +96,17 @@ class Visitor:
 
 
 async def render_page(request: Request, template: str, read: View, status: int = 200) -> Response:
-    """Reads the database and renders the page, both in one thread. `read` may replace the `message` of the cookie."""
+    """Reads the database and renders the page, both in one thread. `read` may replace the `message` of the cookie.
+
+    A request of the page's own script gets only the live parts, or 304 where none changed.
+    """
     from csi.web.pages import pages  # the pages import this module
 
     sidecar: Sidecar = request.app.state.sidecar
     visitor: Visitor = request.state.visitor
     message = auth.read_message(request.cookies.get(auth.MESSAGE_COOKIE, ""), visitor.key)
     shows_icons = (await sidecar.settings()).web.remote_icons
+    is_live = live_parts.HEADER in request.headers
 
     def render(rt: Runtime) -> str:
         shared = {
@@ -100,15 +114,18 @@ async def render_page(request: Request, template: str, read: View, status: int =
             "path": request.url.path,
             "visitor": visitor,
             "message": message,
-            "nav": [(page, page.count(rt) if page.count else 0) for page in pages()],
+            "nav": [(page, page.count(rt) if page.count else 0) for page in pages() if page.is_listed],
             "verdict": verdict(rt),
             "instance": rt.settings.csi.instance_id,
             "shows_icons": shows_icons,
         }
         return templates().get_template(template).render(shared | read(rt, request))
 
+    html = await sidecar.read(render)
+    if is_live and status == 200:
+        return live_parts.respond(request, html)
     headers = HEADERS | {"Content-Security-Policy": WITH_ICONS} if shows_icons else HEADERS
-    response = Response(await sidecar.read(render), status, media_type="text/html", headers=headers)
+    response = Response(live_parts.without_marks(html), status, media_type="text/html", headers=headers)
     if message is not None:
         response.delete_cookie(auth.MESSAGE_COOKIE, path="/", httponly=True, samesite="strict")
     return response
@@ -121,7 +138,17 @@ def standalone_page(template: str, status: int = 200, **context: Any) -> Respons
 
 
 def error_page(status: int, detail: str) -> Response:
-    return standalone_page("error.html", status, code=status, detail=f"{detail[:1].upper()}{detail[1:]}.")
+    return standalone_page("error.html", status, code=status, detail=_sentence(detail))
+
+
+async def error_in_navigation(request: Request, status: int, detail: str) -> Response:
+    """For a browser with a session: the way back is the navigation."""
+    context = {"code": status, "detail": _sentence(detail)}
+    return await render_page(request, "not_found.html", lambda rt, _: context, status)
+
+
+def _sentence(detail: str) -> str:
+    return f"{detail[:1].upper()}{detail[1:]}."
 
 
 async def change(request: Request, path: str, task: Callable[[Runtime], str]) -> Response:
@@ -147,6 +174,11 @@ def number_of(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
+def query_text(given: Mapping[str, object], **changes: object) -> str:
+    """The query of a link: these parameters with some replaced, without empty ones."""
+    return urlencode({name: value for name, value in {**given, **changes}.items() if value not in ("", None)})
+
+
 @cache
 def templates() -> Environment:
     """Every value is redacted and escaped. A missing name is an error, not an empty string."""
@@ -167,6 +199,8 @@ def templates() -> Environment:
         version=__version__,
         asset=asset,
         quoted=lambda text: quote(str(text), safe=""),
+        query=query_text,
+        live=live_parts.mark,
     )
     return made
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from csi import clock
 from csi.pipeline.quota_schedule import Forecast
+from csi.store.poll_history import KEPT, PastRead
 from csi.store.queries.charts import FlowChart
 
 WIDTH, HEIGHT = 720, 180
@@ -28,14 +30,16 @@ class Box:
     height: float
     kind: str
     text: str
+    link: str | None = None
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A grid line or an axis label: its position and its text."""
+    """A grid line or an axis label: its position and its text. `moment`: the time that the text says in UTC."""
 
     at: float
     text: str
+    moment: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Chart:
 
     title: str
     boxes: tuple[Box, ...] = ()
+    slots: tuple[Box, ...] = ()
+    """Invisible, over the whole height: what a click on an interval opens."""
     lines: tuple[str, ...] = ()
     dashes: str = ""
     dots: tuple[tuple[float, float], ...] = ()
@@ -57,16 +63,18 @@ class Chart:
 
 
 def throughput(window: FlowChart, title: str, label_every: float) -> Chart:
-    """Bars of delivered events and dead letters, and a line of seen events. Labels stand at round times."""
+    """Bars of delivered events and dead letters, and a line of seen events. Labels stand at round times. A click on an
+    interval opens the events that were seen in it."""
     counts = list(zip(window.seen, window.arrived, window.died, strict=True))
     highest = _round_up(max((max(seen, arrived + died) for seen, arrived, died in counts), default=0))
     slot = INNER_WIDTH / len(counts)
     boxes: list[Box] = []
+    slots: list[Box] = []
     corners: list[str] = []
     labels: list[Mark] = []
     for number, (seen, arrived, died) in enumerate(counts):
         left, moment = LEFT + number * slot, window.starts + number * window.step
-        clock_time = datetime.fromtimestamp(moment, UTC).strftime("%H:%M")
+        clock_time = _clock_time(moment)
         text = f"{clock_time} UTC: {seen:,} seen, {arrived:,} delivered, {died:,} died"
         x, width, foot = left + slot * GAP / 2, slot * (1 - GAP), _y(arrived / highest)
         if arrived:
@@ -74,17 +82,69 @@ def throughput(window: FlowChart, title: str, label_every: float) -> Chart:
         if died:
             top = _y((arrived + died) / highest)
             boxes.append(Box(x, top, width, max(foot - top, 1.5), "died", text))
+        link = f"/events?from={clock.iso(moment)}&to={clock.iso(moment + window.step)}"
+        slots.append(Box(left, TOP, slot, INNER_HEIGHT, "slot", text, link))
         corners += [f"{x:.1f},{_y(seen / highest):.1f}" for x in (left, left + slot)]
         if moment % label_every == 0 and number * slot < WIDTH - LEFT - 40:
-            labels.append(Mark(left, clock_time))
+            labels.append(Mark(left, clock_time, moment))
     totals = f"{sum(window.seen):,} seen, {sum(window.arrived):,} delivered, {sum(window.died):,} died"
     return Chart(
         title=f"{title}: {totals}",
         boxes=tuple(boxes),
+        slots=tuple(slots),
         lines=(" ".join(corners),),
         across=_grid(highest),
         along=tuple(labels),
         empty_text=None if any(map(any, counts)) else "nothing in this time",
+    )
+
+
+def _clock_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M")
+
+
+_RESULTS = {"new": "came", "nothing_new": "calm", "unchanged": "calm", "failed": "died"}
+
+
+def read_bar(reads: Sequence[PastRead]) -> Chart:
+    """One mark for each read, the newest at the right: new items, nothing new, failed."""
+    slot = INNER_WIDTH / KEPT
+    first = KEPT - len(reads)
+    boxes = [
+        Box(LEFT + (first + place) * slot, TOP, slot * 0.8, INNER_HEIGHT, _RESULTS[one.result], _read_text(one))
+        for place, one in enumerate(reads)
+    ]
+    failed = sum(one.result == "failed" for one in reads)
+    title = f"The last {len(reads)} reads: {failed} failed"
+    return Chart(title, boxes=tuple(boxes), empty_text=None if reads else "not read yet")
+
+
+def _read_text(one: PastRead) -> str:
+    what = one.result.replace("_", " ") if one.result != "new" else f"{one.new_items:,} new"
+    error = f": {one.error}" if one.error else ""
+    return f"{clock.iso(one.at)}: {what}{error}, {one.seconds:.2f} s"
+
+
+def read_times(reads: Sequence[PastRead]) -> Chart:
+    """How long each read took, as bars in the places of `read_bar`."""
+    highest = max((one.seconds for one in reads), default=0.0) or 1.0
+    slot = INNER_WIDTH / KEPT
+    first = KEPT - len(reads)
+    boxes = []
+    for place, one in enumerate(reads):
+        top = _y(one.seconds / highest)
+        height = max(HEIGHT - BOTTOM - top, 1.0)
+        kind = "died" if one.result == "failed" else "came"
+        boxes.append(
+            Box(LEFT + (first + place) * slot, HEIGHT - BOTTOM - height, slot * 0.8, height, kind, _read_text(one))
+        )
+    ends = ((0, reads[0].at), (len(reads) - 1, reads[-1].at)) if len(reads) > 1 else ()
+    return Chart(
+        f"Duration of the last {len(reads)} reads, at most {highest:.2f} s" if reads else "Duration of reads",
+        boxes=tuple(boxes),
+        across=tuple(Mark(_y(share), f"{highest * share:.2g} s") for share in (0, 0.5, 1)) if reads else (),
+        along=tuple(Mark(min(LEFT + (first + place) * slot, WIDTH - 60), _clock_time(at), at) for place, at in ends),
+        empty_text=None if reads else "not read yet",
     )
 
 
@@ -104,7 +164,12 @@ def quota_burn(forecast: Forecast, now: float, starts_at: float, left: Sequence[
         lines=(" ".join([*known, now_at]),),
         dashes=f"{now_at} {point(length, end_units)}",
         across=_grid(highest),
-        along=tuple(Mark(LEFT + INNER_WIDTH * hour * 3600 / length, f"{hour:02d}:00") for hour in hours),
+        along=tuple(
+            Mark(
+                LEFT + INNER_WIDTH * hour * 3600 / length, _clock_time(starts_at + hour * 3600), starts_at + hour * 3600
+            )
+            for hour in hours
+        ),
     )
 
 

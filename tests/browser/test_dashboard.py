@@ -54,7 +54,7 @@ def press(driver: webdriver.Chrome, selector: str) -> None:
 
 
 def test_every_page_is_reached_by_the_navigation_and_none_complains(admin_browser: webdriver.Chrome, url: str) -> None:
-    for page in pages():
+    for page in filter(lambda one: one.is_listed, pages()):
         press(admin_browser, f'#nav a[href="{page.path}"]')
         until(admin_browser, lambda driver, page=page: text_of(driver, "#nav a[aria-current]").startswith(page.title))
         assert len(text_of(admin_browser, "main")) > 40
@@ -120,10 +120,8 @@ def test_hostile_titles_stay_text(admin_browser: webdriver.Chrome, url: str, rt:
                  f"/dead-letters/{letter}"):  # fmt: skip
         admin_browser.get(url + path)
         assert admin_browser.execute_script("return window.hit") is None, path
-        assert (
-            admin_browser.execute_script("return document.querySelectorAll('main script, main img, main svg a').length")
-            == 0
-        )
+        strange = "main script, main img, main svg a:not([href^='/events?from='])"
+        assert admin_browser.find_elements(By.CSS_SELECTOR, strange) == []
         assert "window.hit" in admin_browser.find_element(By.TAG_NAME, "html").get_attribute("textContent"), path
     assert complaints(admin_browser) == []
 

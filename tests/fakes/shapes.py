@@ -56,6 +56,7 @@ COMMANDS = [
     "runs show",
     "slo",
     "sources list",
+    "sources show 1",
     "status",
     "tasks list",
     "tasks show poll",

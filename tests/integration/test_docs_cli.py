@@ -51,7 +51,15 @@ def test_every_command_that_prints_json_and_only_reads_has_its_shape_in_the_page
         "copy",
         "repair",
     }
-    changing |= {"events resend", "archive run", "archive restore", "channels backfill", "jobs enqueue"}
+    changing |= {
+        "events resend",
+        "archive run",
+        "archive restore",
+        "channels backfill",
+        "jobs enqueue",
+        "sources set",
+        "channels remove",
+    }
     names = {name.removeprefix("csi ") for name, command in LEAVES.items() if _options(command) & {"--json"}}
     reading = {name for name in names if not {name, name.rpartition(" ")[2]} & changing}
     shown = {name for name in reading for line in shapes.COMMANDS if line == name or line.startswith(f"{name} ")}

@@ -11,7 +11,9 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
+from csi.catalog import channel_admin
 from csi.runtime import Runtime
+from csi.store import db, watches
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.jobs import NewCatalogJob
 from csi.web import svg_charts
@@ -60,7 +62,7 @@ def job_id() -> str:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "path", ["/channels", f"/channels/{UC}", "/channels/hot", "/jobs", "/jobs?status=dead", "/jobs/ID"]
+    "path", ["/sources?show=tracked", f"/channels/{UC}", "/channels/hot", "/jobs", "/jobs?status=dead", "/jobs/ID"]
 )
 async def test_a_page_escapes_the_text_of_channels_and_videos(client, path):
     answer = await client.get(path.replace("ID", job_id()))
@@ -267,3 +269,39 @@ def test_a_flat_curve_is_drawn_in_the_middle():
 )
 def test_big_numbers_are_short(value, text):
     assert svg_charts.short(value) == text
+
+
+@pytest.mark.asyncio
+async def test_statistics_are_switched_off_and_on_and_the_channel_is_removed(client, rt):
+    watches.sync([watches.WantedWatch("youtube_channel_rss", UC, "One", None, (), "standard", 300.0, "all")], rt.now())
+    number = watches.find_id("youtube_channel_rss", UC)
+    listed = (await client.get("/sources?show=tracked")).text
+    assert f'action="/sources/{number}/untrack"' in listed
+    token = {"form_token": re.search(r'name="form_token" value="(\w+)"', listed)[1]}
+    await client.post(f"/sources/{number}/untrack", data=token)
+    assert (channels.find(UC).status, watches.find(number).state) == ("paused", "active")
+    await client.post("/sources/bulk", data=token | {"act": "track", f"watch-{number}": "yes"})
+    assert (channels.find(UC).status, watches.find(number).state) == ("active", "active")
+    await client.post(f"/channels/{UC}/remove", data=token)
+    assert channels.find(UC) is not None
+    await client.post(f"/channels/{UC}/remove", data=token | {"sure": "yes"})
+    assert (channels.find(UC), watches.find(number).state) == (None, "active")
+    for table in ("videos", "video_stats", "channel_stats", "jobs", "job_events"):
+        assert db.number(f"SELECT COUNT(*) FROM {table}") == 0, table
+
+
+@pytest.mark.asyncio
+async def test_a_channel_without_a_watch_is_in_the_list_of_sources(client):
+    text = (await client.get("/sources")).text
+    assert f'<tr id="channel-{UC}"' in text
+    assert "not watched" in text
+
+
+def test_the_api_says_what_removing_a_channel_would_delete(rt):
+    counted = channel_admin.remove(rt, channels.find(UC), dry_run=True)
+    assert (counted["videos"], counted["channel_stats"], counted["channels"]) == (1, 10, 1)
+    jobs.claim(rt.now())
+    jobs.enqueue(NewCatalogJob("REFRESH_CHANNEL_STATS", "k2", channel_id=UC), rt.now())
+    assert jobs.claim(rt.now()) is not None
+    with pytest.raises(channel_admin.CatalogRefused, match="is running"):
+        channel_admin.remove(rt, channels.find(UC))

@@ -1,5 +1,6 @@
 """The dashboard without a browser: access, content of the pages, effects of the forms."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from csi.dlq import dead_letters
 from csi.errors import ConfigError, StoreError
 from csi.ingester.signature import sign
 from csi.runtime import Runtime
+from csi.status import watch_list
 from csi.status.problems import KINDS, Problem
 from csi.status.verdict import StatusVerdict
 from csi.store import audit, db, destinations, heartbeats, hosts, incidents, mutes, notification_log
@@ -565,7 +567,7 @@ def test_a_page_is_one_module_and_the_navigation_knows_it() -> None:
     assert [found.title for found in pages()] == [
         "Overview", "Sources", "Channels", "Events", "Destinations",
         "Inbound", "Dead letters", "Schedule", "Jobs", "Alerts",
-        "Audit log",
+        "Audit",
     ]  # fmt: skip
 
 
@@ -607,7 +609,7 @@ async def test_adding_and_removing(client: httpx.AsyncClient) -> None:
     refused = await act(client, "/sources/1/remove", sure="yes")
     assert "in the configuration" in unescape((await client.get(refused.headers["location"])).text)
     wrong = await act(client, "/sources", what="nonsense !!")
-    assert "Not added" in (await client.get(wrong.headers["location"])).text
+    assert (wrong.status_code, "Not added" in wrong.text, 'value="nonsense !!"' in wrong.text) == (400, True, True)
 
 
 @pytest.mark.asyncio
@@ -765,3 +767,176 @@ async def test_a_reader_and_a_form_of_another_site_change_no_notification(guest:
     assert (await act(guest, f"/notifications/{what}", duration="2h", id="1")).status_code == 403
     await sign_in(guest)
     assert (await guest.post(f"/notifications/{what}", data={"duration": "2h"})).status_code == 403
+
+
+# ── watches: lists, forms ───────────────────────────────────────────────────────────────────────────────
+
+
+def _shown(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r'<tr id="watch-(\d+)"', text)]
+
+
+@pytest.mark.asyncio
+async def test_watches_are_sorted_filtered_and_shown_page_by_page(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {row.id: row.name for row in Watch.select()}
+    text = (await client.get("/sources?sort=name")).text
+    assert [names[number] for number in _shown(text)] == sorted(names.values(), key=str.casefold)
+    assert 'aria-sort="ascending"' in text
+    back = _shown((await client.get("/sources?sort=-name")).text)
+    assert back == _shown(text)[::-1]
+    playlists = await client.get("/sources?source=youtube_playlist&q=ch")
+    assert [names[number] for number in _shown(playlists.text)] == ["Kitchen chemistry", "Rust from scratch"]
+    assert _shown((await client.get("/sources?show=paused")).text) == [Watch.get(Watch.name == "Loom").id]
+    monkeypatch.setattr(watch_list.watch_list, "__defaults__", (4,))
+    second = (await client.get("/sources?sort=name&page=2")).text
+    assert (_shown(second), "Page 2 of 3" in second) == (_shown(text)[4:8], True)
+    assert "/sources?sort=name&amp;page=3" in second
+
+
+@pytest.mark.asyncio
+async def test_ticked_watches_are_changed_together(client: httpx.AsyncClient) -> None:
+    await act(client, "/sources/bulk", act="pause", **{"watch-1": "yes", "watch-2": "yes", "watch-99": "yes"})
+    assert "Pause: done for 2 watches." in (await client.get("/sources")).text
+    assert {row.id for row in Watch.select().where(Watch.state == "paused")} >= {1, 2}
+    await act(client, "/sources/bulk", act="resume", all="yes", show="paused")
+    assert Watch.select().where(Watch.state == "paused").count() == 0
+    await act(client, "/sources/bulk", act="remove", sure="yes", **{"watch-1": "yes"})
+    assert "Refused for 1: Rust from scratch: " in unescape((await client.get("/sources")).text)
+    for fields in ({"act": "remove", "watch-1": "yes"}, {"act": "pause"}, {"act": "explode", "watch-1": "yes"}):
+        await act(client, "/sources/bulk", **fields)
+        assert '<p class="note bad"' in (await client.get("/sources")).text
+    assert Watch.select().where(Watch.state == "active").count() == Watch.select().count()
+
+
+async def _added(client: httpx.AsyncClient, **fields: str) -> int:
+    done = await act(client, "/sources", what="UC" + "z" * 22, **fields)
+    return int(done.headers["location"].rpartition("/")[2])
+
+
+def _fields(text: str) -> dict[str, str]:
+    found = re.findall(r'<input (?:type="hidden" )?name="(\w+)" value="([^"]*)"', text)
+    return {name: unescape(value) for name, value in found if name != "form_token"}
+
+
+@pytest.mark.asyncio
+async def test_a_watch_is_added_and_changed_with_all_options(client: httpx.AsyncClient) -> None:
+    number = await _added(
+        client, name="Zed", poll_interval_seconds="5m", tags="news, ai", first_poll="last", first_poll_last="3",
+        kinds="sent", title_match="(?i)rust", title_not="", min_duration_seconds="1m", max_duration_seconds="",
+        via="feed", **{"include-video": "yes", "include-live": "yes"},
+    )  # fmt: skip
+    row = Watch.get_by_id(number)
+    assert (row.interval_seconds, row.tags_json, row.first_poll) == (300, '["news", "ai"]', '{"last": 3}')
+    assert json.loads(row.filters_json) == {
+        "include": ["video", "live"], "title": {"match": "(?i)rust"}, "min_duration_seconds": 60,
+    }  # fmt: skip
+    form = _fields((await client.get(f"/sources/{number}/edit")).text)
+    assert (form["poll_interval_seconds"], form["tags"], form["title_match"]) == ("5 min", "news, ai", "(?i)rust")
+    done = await act(client, f"/sources/{number}", **(form | {"poll_interval_seconds": "", "tags": "", "via": ""}))
+    assert done.status_code == 303
+    row = Watch.get_by_id(number)
+    assert (row.tags_json, row.own_interval, json.loads(row.options_json)["name"]) == ("[]", None, "Zed")
+    wrong = await act(client, f"/sources/{number}", **(form | {"poll_interval_seconds": "soon"}))
+    assert (wrong.status_code, 'value="soon"' in wrong.text, "Not saved" in wrong.text) == (409, True, True)
+
+
+@pytest.mark.asyncio
+async def test_of_two_operators_the_second_is_told_what_changed_and_may_save_again(client: httpx.AsyncClient) -> None:
+    number = await _added(client, poll_interval_seconds="5m")
+    form = _fields((await client.get(f"/sources/{number}/edit")).text)
+    assert (await act(client, f"/sources/{number}", **(form | {"poll_interval_seconds": "1h"}))).status_code == 303
+    late = await act(client, f"/sources/{number}", **(form | {"name": "Mine"}))
+    assert late.status_code == 409
+    assert "changed meanwhile: interval from 300 s to 3600 s" in unescape(late.text)
+    assert (Watch.get_by_id(number).interval_seconds, Watch.get_by_id(number).name) == (3600, None)
+    again = await act(client, f"/sources/{number}", **_fields(late.text))
+    assert (again.status_code, Watch.get_by_id(number).name) == (303, "Mine")
+
+
+@pytest.mark.asyncio
+async def test_a_watch_of_the_configuration_says_where_it_is_changed(client: httpx.AsyncClient) -> None:
+    assert "sources.youtube_playlist.playlists" in (await client.get("/sources/1/edit")).text
+    refused = await act(client, "/sources/1", name="Mine")
+    assert (refused.status_code, Watch.get_by_id(1).name) == (400, "Rust from scratch")
+
+
+@pytest.mark.asyncio
+async def test_ticked_dead_letters_are_discarded_or_replayed_together(client: httpx.AsyncClient) -> None:
+    ticked = {"letter-1": "yes", "letter-2": "yes", "ticked": "yes"}
+    await act(client, "/dead-letters/discard", **ticked)
+    assert dead_letters.open_count() == 5
+    await act(client, "/dead-letters/discard", sure="yes", **ticked)
+    assert (dead_letters.open_count(), dead_letters.find(2).state) == (3, "discarded")
+    await act(client, "/dead-letters/replay", **{"letter-3": "yes", "ticked": "yes"})
+    assert dead_letters.open_count() == 2
+    oldest = (await client.get("/dead-letters?sort=oldest&state=all")).text
+    assert re.findall(r'<tr id="letter-(\d+)"', oldest) == ["1", "2", "3", "4", "5"]
+    assert '<a href="/sources/1"><bdi>Rust from scratch</bdi></a>' in oldest
+
+
+@pytest.mark.asyncio
+async def test_events_of_a_watch_and_of_an_interval(rt: Runtime, client: httpx.AsyncClient) -> None:
+    with db.connection():
+        seen = rt.now() - 7_200
+        number = add_event(Watch.get_by_id(1), 9_000, seen, "urgent", "In the interval")
+    start, end = stamp(seen)[:19].replace(" ", "T") + "Z", stamp(seen + 60)[:19].replace(" ", "T") + "Z"
+    text = (await client.get(f"/events?watch=1&from={start}&to={end}")).text
+    assert re.findall(r'<tr id="event-(\d+)"', text) == [str(number)]
+    assert '<a href="/sources/1"><bdi>Rust from scratch</bdi></a>' in text
+    newest = re.findall(r'<tr id="event-(\d+)"', (await client.get("/events")).text)
+    oldest = re.findall(r'<tr id="event-(\d+)"', (await client.get("/events?sort=oldest")).text)
+    assert [int(one) for one in newest] == sorted(map(int, newest), reverse=True)
+    assert [int(one) for one in oldest] == sorted(map(int, oldest))
+    assert (await client.get("/events?from=nonsense&watch=x&sort=y")).status_code == 200
+
+
+# ── live parts, unknown paths, cookies ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+async def test_only_changed_parts_of_a_page_are_sent_again(rt: Runtime, client: httpx.AsyncClient) -> None:
+    page = (await client.get("/dead-letters")).text
+    assert "<!--" not in page
+    first = await client.get("/dead-letters", headers={"X-CSI-Live": "1"})
+    assert set(first.json()) == {"menu", "nav", "problems", "main"}
+    assert "<html" not in first.text
+    same = await client.get("/dead-letters", headers={"X-CSI-Live": "1", "If-None-Match": first.headers["etag"]})
+    assert (same.status_code, same.content) == (304, b"")
+    await act(client, "/dead-letters/discard", sure="yes", id="1")
+    next_one = await client.get("/dead-letters", headers={"X-CSI-Live": "1", "If-None-Match": first.headers["etag"]})
+    assert set(next_one.json()) == {"menu", "nav", "main"}
+    assert "is discarded" in (await client.get("/dead-letters")).text, "a live request does not take the message"
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_path_is_a_page_for_a_browser(client: httpx.AsyncClient, app: Starlette) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml"}
+    for path in ("/nope", "/sources/999999", "/sources/x/y"):
+        inside = await client.get(path, headers=html)
+        assert (inside.status_code, 'id="nav"' in inside.text) == (404, True), path
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as guest:
+        outside = await guest.get("/nope", headers=html)
+        assert (outside.status_code, 'id="nav"' in outside.text, "<h1>404</h1>" in outside.text) == (404, False, True)
+        assert (await guest.get("/nope")).headers["content-type"] == "application/problem+json"
+        assert (await guest.post("/nope", headers=html)).headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.asyncio
+async def test_a_browser_that_keeps_no_cookie_is_told_so(guest: httpx.AsyncClient) -> None:
+    assert "cookies" not in (await guest.get("/login")).text
+    done = await sign_in(guest)
+    guest.cookies.clear()
+    sent = {"Referer": "http://127.0.0.1/login"}
+    back = await guest.get(done.headers["location"], headers=sent)
+    shown = await guest.get(back.headers["location"], headers=sent)
+    assert "refuses cookies" in shown.text
+
+
+@pytest.mark.asyncio
+async def test_every_field_button_and_header_has_a_name(client: httpx.AsyncClient) -> None:
+    for path in (*PATHS, "/sources/add", f"/sources/{await _added(client)}/edit"):
+        text = (await client.get(path)).text
+        assert [one for one in re.findall(r"<th[ >][^>]*>?", text) if 'scope="col"' not in one] == [], path
+        assert re.findall(r"<th[^>]*></th>", text) == [], path

@@ -1,5 +1,6 @@
 """Channels of the catalogue: metadata, status, and when each is refreshed next."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -83,6 +84,12 @@ def matching(text: str) -> list[Channel]:
     handle = text.lower().removeprefix("@")
     sql = f"SELECT {COLUMNS} FROM channels WHERE id = ? OR title = ? OR LOWER(custom_url) IN (?, ?) ORDER BY id"
     return [Channel(*row) for row in fetch(sql, text, text, handle, f"@{handle}")]
+
+
+def titles(ids: Collection[str]) -> dict[str, str]:
+    """By id, of channels that have a title."""
+    rows = fetch(f"SELECT id, title FROM channels WHERE id IN ({marks([*ids])})", *ids) if ids else []
+    return {channel_id: title for channel_id, title in rows if title}
 
 
 def known(ids: list[str]) -> set[str]:

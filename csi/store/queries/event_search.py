@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csi.store.db import column, fetch_all, fetch_one, is_postgres, marks
+from csi.store.db import column, fetch, fetch_all, fetch_one, is_postgres, marks
 
 _SELECT = (
     "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
-    "e.first_seen_at, e.delivered_at, w.name, w.ref FROM events e LEFT JOIN watches w ON w.id = e.watch_id"
+    "e.first_seen_at, e.delivered_at, w.name, w.ref, e.watch_id FROM events e LEFT JOIN watches w ON w.id = e.watch_id"
 )
 
 
@@ -30,6 +30,7 @@ class EventRow:
     delivered_at: float | None
     watch_name: str | None
     watch_ref: str | None
+    watch_id: int | None = None
 
     @property
     def subject(self) -> dict[str, Any]:
@@ -58,6 +59,8 @@ class EventQuery:
     tags: Sequence[str] = ()
     since: float | None = None
     """First seen at this time or later."""
+    until: float | None = None
+    """First seen before this time."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,21 @@ def find(text: str) -> EventRow | None:
     return fetch_one(EventRow, sql, text, text, number)
 
 
+def watch_ids(event_ids: Sequence[str]) -> dict[str, int]:
+    """By event id: the watch that saw the event. Without events that are gone."""
+    if not event_ids:
+        return {}
+    sql = f"SELECT event_id, watch_id FROM events WHERE watch_id IS NOT NULL AND event_id IN ({marks(event_ids)})"
+    return dict(fetch(sql, *event_ids))
+
+
 def _where(query: EventQuery) -> tuple[str, list[Any]]:
     equal = {name: getattr(query, name) for name in ("state", "source", "tier", "watch_id")}
     parts: list[tuple[str, Any]] = [(f"e.{name} = ?", value) for name, value in equal.items() if value is not None]
     if query.since is not None:
         parts.append(("e.first_seen_at >= ?", query.since))
+    if query.until is not None:
+        parts.append(("e.first_seen_at < ?", query.until))
     lists = [("e.source", query.sources), ("e.event_type", query.event_types)]
     parts += [(f"{name} IN ({marks(words)})", words) for name, words in lists if words]
     if query.tags:

@@ -45,6 +45,12 @@ class ChannelQuery(RequestModel):
     after: str | None = Field(None, max_length=64, description="The `next` of the previous page")
 
 
+class RemovalQuery(RequestModel):
+    """Whether to change anything."""
+
+    dry_run: bool = Field(False, description="Report how many rows would be deleted, and change nothing")
+
+
 class PriorityRequest(RequestModel):
     """The new priority."""
 
@@ -161,6 +167,16 @@ def resume(rt: Runtime, id: str) -> api_models.ChannelResumed:
     return api_models.ChannelResumed.of(
         changed=job is not None, status=_channel(id).status, job=job.id if job else None
     )
+
+
+@OPERATIONS.add(
+    "DELETE", "/channels/{id}", "removeChannel", "Delete the channel with its videos, statistics and jobs",
+    refusals=ABSENT | {409: "A job of it runs, or catalog.track_watched would add it again"},
+)  # fmt: skip
+def remove(rt: Runtime, id: str, query: RemovalQuery) -> api_models.ChannelRemoved:
+    row = _channel(id)
+    removed = channel_admin.remove(rt, row, dry_run=query.dry_run)
+    return api_models.ChannelRemoved.of(id=row.id, dry_run=query.dry_run, removed=removed)
 
 
 @OPERATIONS.add("POST", "/channels/{id}/priority", "rankChannel", "Set the priority of its jobs", refusals=ABSENT)

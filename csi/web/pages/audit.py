@@ -7,7 +7,7 @@ from csi.store import audit
 from csi.web.page_rendering import Context, DashboardPage, number_of
 
 SHOWN = 100
-PAGE = DashboardPage("/actions", "Audit log", 90)
+PAGE = DashboardPage("/actions", "Audit", 90, key="a")
 
 
 @PAGE.view("/actions", "audit.html")

@@ -1,18 +1,17 @@
-"""`/channels`: the tracked channels, the figures of each, and the hot videos."""
+"""`/channels/{id}`: the figures of a tracked channel, and the hot videos. The list is that of `/sources`."""
 
 from collections.abc import Callable
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from csi.catalog import channel_admin, data_api
+from csi.catalog import channel_admin
 from csi.errors import CsiError
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel
-from csi.store.catalog.stats import day_of
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change, redirect
 from csi.web.shared_state import Sidecar
@@ -26,18 +25,19 @@ CURVES = (
     ("Videos", "video_count"),
 )
 RECENT = 20
-PAGE = DashboardPage("/channels", "Channels", 25)
+PAGE = DashboardPage("/channels", "Channels", 25, is_listed=False)
+LIST = "/sources?show=tracked"
 
 
-@PAGE.view("/channels", "channels.html")
-def show(rt: Runtime, request: Request) -> Context:
-    rows, share = channels.dashboard(day_of(rt.now())), data_api.share_of(rt)
-    return {"rows": rows, "share": share, "too_much": data_api.TOO_MUCH}
+@PAGE.endpoint("GET", "/channels")
+async def show_list(request: Request) -> Response:
+    return RedirectResponse(LIST, 303)
 
 
 @PAGE.view("/channels/hot", "hot_videos.html")
 def show_hot(rt: Runtime, request: Request) -> Context:
-    return {"rows": videos.hottest(100)}
+    rows = videos.hottest(100)
+    return {"rows": rows, "titles": channels.titles({video.channel_id for video, _, _ in rows})}
 
 
 @PAGE.view("/channels/{id}", "channel.html")
@@ -78,7 +78,7 @@ async def add(request: Request) -> Response:
     try:
         done = await sidecar.run(lambda rt: channel_admin.register(rt, what))
     except CsiError as error:
-        return redirect(request, "/channels", f"Not added: {error}", "bad")
+        return redirect(request, LIST, f"Not added: {error}", "bad")
     text = done.remark if done.result == "known" else "is tracked; its videos are being fetched."
     return redirect(request, f"/channels/{done.channel.id}", f"{done.channel.title or done.channel.id}: {text}")
 
@@ -93,6 +93,20 @@ async def pause(request: Request) -> Response:
 @PAGE.endpoint("POST", "/channels/{id}/resume")
 async def resume(request: Request) -> Response:
     return await _change(request, lambda rt, row: "is resumed." if channel_admin.resume(rt, row) else "was not paused.")
+
+
+@PAGE.endpoint("POST", "/channels/{id}/remove")
+async def remove(request: Request) -> Response:
+    ref = request.path_params["id"]
+    own = f"/channels/{quote(ref, safe='')}"
+    if request.state.form.get("sure") != "yes":
+        return redirect(request, own, "Nothing was removed: tick the box to confirm.", "bad")
+    sidecar: Sidecar = request.app.state.sidecar
+    try:
+        removed = await sidecar.run(lambda rt: channel_admin.remove(rt, _find(ref)))
+    except CsiError as error:
+        return redirect(request, own, f"Not removed: {error}", "bad")
+    return redirect(request, LIST, f"The channel is removed with {removed['videos']:,} videos and their statistics.")
 
 
 @PAGE.endpoint("POST", "/channels/{id}/backfill")
@@ -111,4 +125,5 @@ async def _change(request: Request, act: Callable[[Runtime, Channel], str]) -> R
         row = _find(ref)
         return f"{row.title or row.id} {act(rt, row)}"
 
-    return await change(request, f"/channels/{quote(ref, safe='')}", task)
+    is_list = request.state.form.get("from") == "list"
+    return await change(request, LIST if is_list else f"/channels/{quote(ref, safe='')}", task)

@@ -1,8 +1,8 @@
 """`/dead-letters`: dead letters grouped by error; replay one, a group or a filter, or discard one."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,9 +11,14 @@ from starlette.responses import Response
 from csi.admin.replay_by_command import obstacles, replay_all
 from csi.api_models import AttemptJson
 from csi.dlq import dead_letters, discard_and_prune, search
+from csi.dlq.dead_letters import StoredDeadLetter
 from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
+from csi.status import destination_details
+from csi.store.models import Watch
+from csi.store.queries import event_search
+from csi.store.watches import find as find_watch
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
 from csi.web.auth import Color
@@ -27,7 +32,7 @@ STATES = (*dead_letters.STATES, "all")
 MOST = 10_000
 """Dead letters that one click replays; the rest stays open."""
 
-PAGE = DashboardPage(PATH, "Dead letters", 40, lambda rt: dead_letters.open_count())
+PAGE = DashboardPage(PATH, "Dead letters", 40, lambda rt: dead_letters.open_count(), key="d")
 
 
 @PAGE.view(PATH, "dead_letters.html")
@@ -38,19 +43,33 @@ def show(rt: Runtime, request: Request) -> Context:
         chosen["cause"] = dead_letters.OLD_CAUSES[chosen["cause"]]
     state = given["state"] if given.get("state") in STATES else "open"
     wanted = DeadLetterFilter(states=dead_letters.STATES if state == "all" else (state,), **chosen)
-    rows = search.page(wanted, SHOWN + 1, number_of(given.get("before")))
-    older = chosen | {"state": state, "before": str(rows[SHOWN - 1].id)} if len(rows) > SHOWN else None
+    sort = "oldest" if given.get("sort") == "oldest" else ""
+    rows = search.page(wanted, SHOWN + 1, number_of(given.get("after")), is_oldest_first=bool(sort))
+    shown = rows[:SHOWN]
     return {
         "groups": search.groups(wanted, "error"),
-        "rows": rows[:SHOWN],
+        "rows": shown,
+        "given": {"error": "", **chosen, "state": "" if state == "open" else state, "sort": sort},
+        "sources": list(rt.settings.sources),
+        "destinations": [one.name for one in destination_details.summaries(rt)],
+        "watches": _watches_of(shown),
+        "is_first": not given.get("after"),
         "total": search.count(wanted),
         "chosen": chosen,
         "state": state,
         "states": STATES,
         "causes": tuple(formatting.CAUSES),
-        "older": urlencode(older) if older else None,
+        "following": shown[-1].id if len(rows) > SHOWN else None,
         "redrive": rt.settings.dlq.auto_redrive,
     }
+
+
+def _watches_of(rows: Sequence[StoredDeadLetter]) -> dict[str, Watch]:
+    """By event id: the watch that saw the event of a dead letter."""
+    ids = [row.event_id for row in rows if row.kind == "event"]
+    found = event_search.watch_ids(ids)
+    known = {watch.id: watch for watch in (find_watch(number) for number in set(found.values())) if watch is not None}
+    return {event_id: known[number] for event_id, number in found.items() if number in known}
 
 
 @PAGE.view(f"{PATH}/{{id:int}}", "dead_letter.html")
@@ -61,6 +80,7 @@ def show_one(rt: Runtime, request: Request) -> Context:
         raise HTTPException(404)
     return {
         "dead_letter": found,
+        "watch": _watches_of([found]).get(found.event_id),
         "attempts": [AttemptJson.of(one) for one in attempts_of(found)],
         "payload": json.dumps(found.payload, indent=2, ensure_ascii=False),
     }
@@ -93,27 +113,38 @@ def _replay(rt: Runtime, chosen: list[int]) -> tuple[Color, str]:
 def _chosen(form: dict[str, str]) -> list[int]:
     if number := number_of(form.get("id")):
         return [number]
+    if form.get("ticked") == "yes":
+        return _ticked(form)
     conditions: dict[str, Any] = {name: form[name] for name in CONDITIONS if form.get(name)}
     if "error" in form:
         conditions["error"] = form["error"]  # also empty: dead letters without a reason are a group
     return search.ids(DeadLetterFilter(**conditions)) if conditions or form.get("all") == "yes" else []
 
 
+def _ticked(form: dict[str, str]) -> list[int]:
+    numbers = (number_of(name.removeprefix("letter-")) for name in form if name.startswith("letter-"))
+    return [number for number in numbers if number]
+
+
 @PAGE.endpoint("POST", f"{PATH}/discard")
 async def discard(request: Request) -> Response:
+    """One dead letter (`id`), or the ticked ones of the list (`letter-<number>`)."""
     sidecar: Sidecar = request.app.state.sidecar
     form: dict[str, str] = request.state.form
     if form.get("sure") != "yes":
         return redirect(request, _page_of(form), "Nothing was discarded: tick the box to confirm.", "bad")
     number, reason = number_of(form.get("id")), clean(form.get("reason", ""), 200).strip() or "by the dashboard"
+    chosen = [number] if number else _ticked(form)
 
     def close(rt: Runtime) -> list[int]:
-        found, days = dead_letters.by_ids([number or 0]), rt.settings.retention.dedupe_days
+        found, days = dead_letters.by_ids(chosen), rt.settings.retention.dedupe_days
         return discard_and_prune.discard(found, rt.now(), result=reason, key_days=days)
 
-    if await sidecar.run(close):
-        return redirect(request, _page_of(form), f"Dead letter {number} is discarded; it is not delivered.")
-    return redirect(request, _page_of(form), "It is no longer open; nothing changed.", "bad")
+    closed = await sidecar.run(close)
+    if not closed:
+        return redirect(request, _page_of(form), "None of them is open any more; nothing changed.", "bad")
+    what = f"Dead letter {closed[0]} is" if len(closed) == 1 else f"{len(closed)} dead letters are"
+    return redirect(request, _page_of(form), f"{what} discarded and not delivered.")
 
 
 def _page_of(form: dict[str, str]) -> str:

@@ -43,7 +43,7 @@ def _count(rt: Runtime) -> int:
     return sum(destination_state_of(rt, name).breaker_is_open for name in rt.destinations)
 
 
-PAGE = DashboardPage(PATH, "Destinations", 35, _count)
+PAGE = DashboardPage(PATH, "Destinations", 35, _count, key="t")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from csi import __version__
+from csi import __version__, clock
 from csi.admin import resending
 from csi.api_models import TimelineJson
 from csi.api_models.events import TimelineStep
@@ -23,41 +23,73 @@ from csi.runtime import Runtime
 from csi.status.timeline import timeline_of
 from csi.store import events
 from csi.store.queries import event_search
+from csi.store.queries.event_search import EventRow
+from csi.store.watches import find as find_watch
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
 from csi.web.shared_state import Sidecar
 
 SHOWN = 50
+SORTS = ("oldest",)
 SPANS = {"1h": "last hour", "24h": "last day", "7d": "last week"}
 
-PAGE = DashboardPage("/events", "Events", 30)
+PAGE = DashboardPage("/events", "Events", 30, key="e")
 
 
 @PAGE.view("/events", "events.html")
 def show(rt: Runtime, request: Request) -> Context:
     """A filter value that does not exist is ignored: links to this page stay valid."""
     given = {name: clean(value, 200).strip() for name, value in request.query_params.items()}
-    choices = {"state": EVENT_STATES, "source": tuple(rt.settings.sources), "tier": TIERS, "since": tuple(SPANS)}
+    choices = {
+        "state": EVENT_STATES, "source": tuple(rt.settings.sources), "tier": TIERS, "since": tuple(SPANS),
+        "sort": SORTS,
+    }  # fmt: skip
     kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
-    kept["q"] = given.get("q", "")
+    watch = find_watch(number) if (number := number_of(given.get("watch"))) else None
+    kept |= {"q": given.get("q", ""), "watch": str(watch.id) if watch else ""}
+    kept |= {name: given.get(name, "") if _moment(given.get(name)) is not None else "" for name in ("from", "to")}
+    since = rt.now() - parse_since(kept["since"]) if kept["since"] else None
     query = event_search.EventQuery(
         text=kept["q"] or None,
         state=kept["state"] or None,
         source=kept["source"] or None,
         tier=kept["tier"] or None,
-        since=rt.now() - parse_since(kept["since"]) if kept["since"] else None,
+        watch_id=watch.id if watch else None,
+        since=_moment(kept["from"]) if kept["from"] else since,
+        until=_moment(kept["to"]),
     )
-    found = event_search.page(query, SHOWN, number_of(given.get("before")))
-    older = {name: value for name, value in kept.items() if value} | {"before": found.next_before}
+    rows, following = _page_of(query, number_of(given.get("after")), is_oldest_first=kept["sort"] == "oldest")
     return {
-        "rows": found.events,
+        "rows": rows,
         "given": kept,
-        "older": urlencode(older) if found.next_before else None,
+        "watch": watch,
+        "span": [_moment(kept[name]) for name in ("from", "to") if kept[name]],
+        "following": following,
+        "is_first": not given.get("after"),
         "states": EVENT_STATES,
         "sources": list(rt.settings.sources),
         "tiers": TIERS,
         "spans": SPANS,
     }
+
+
+def _page_of(
+    query: event_search.EventQuery, after: int | None, *, is_oldest_first: bool
+) -> tuple[list[EventRow], int | None]:
+    """The events of one page, and the id after which the next one begins."""
+    if is_oldest_first:
+        found = event_search.following(query, SHOWN + 1, after or 0)
+    else:
+        found = event_search.newest(query, SHOWN + 1, after)
+    return found[:SHOWN], found[SHOWN - 1].id if len(found) > SHOWN else None
+
+
+def _moment(text: str | None) -> float | None:
+    """None for text that is not a time: links to this page stay valid."""
+    try:
+        return clock.parse(text) if text else None
+    except (ValueError, OverflowError):
+        return None
 
 
 @PAGE.view("/events/{id:int}", "event.html")

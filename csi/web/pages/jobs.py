@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from csi.jobs import job_admin
 from csi.runtime import Runtime
-from csi.store.catalog import jobs
+from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import CatalogJob
 from csi.web.page_rendering import Context, DashboardPage, change
 
 SHOWN = 100
 STATUSES = (*jobs.OPEN, *jobs.SETTLED)
-PAGE = DashboardPage("/jobs", "Jobs", 60, lambda rt: jobs.dead_count())
+PAGE = DashboardPage("/jobs", "Jobs", 60, lambda rt: jobs.dead_count(), key="j")
 
 
 @PAGE.view("/jobs", "jobs.html")
@@ -24,13 +24,18 @@ def show(rt: Runtime, request: Request) -> Context:
     status = given if given in STATUSES else ""
     rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
     older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
-    return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older}
+    return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older, "titles": _titles(rows)}
 
 
 @PAGE.view("/jobs/{id}", "job.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     ref = request.path_params["id"]
-    return {"row": _find(ref), "history": jobs.history(ref)}
+    row = _find(ref)
+    return {"row": row, "history": jobs.history(ref), "titles": _titles([row])}
+
+
+def _titles(rows: list[CatalogJob]) -> dict[str, str]:
+    return channels.titles({row.channel_id for row in rows if row.channel_id})
 
 
 def _find(ref: str) -> CatalogJob:

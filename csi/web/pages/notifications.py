@@ -19,7 +19,7 @@ PATH = "/notifications"
 DURATIONS = ("30m", "1h", "2h", "8h", "1d", "7d")
 BY = "dashboard"
 
-PAGE = DashboardPage(PATH, "Alerts", 80)
+PAGE = DashboardPage(PATH, "Alerts", 80, key="n")
 
 
 @PAGE.view(PATH, "notifications.html")

@@ -6,7 +6,7 @@ from csi.runtime import Runtime
 from csi.status.upcoming import SHOWN, upcoming
 from csi.web.page_rendering import Context, DashboardPage
 
-PAGE = DashboardPage("/schedule", "Schedule", 50)
+PAGE = DashboardPage("/schedule", "Schedule", 50, key="q")
 
 
 @PAGE.view("/schedule", "schedule.html")

@@ -1,83 +1,154 @@
-"""`/sources`: every watch and its health; poll, pause, resume, reset, add and remove watches."""
+"""`/sources`: every watch and every tracked channel; add, change, poll, pause, resume, reset and remove watches."""
 
-from collections import Counter
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from csi import clock
-from csi.admin import watches
+from csi.admin import watch_options, watches
+from csi.admin.watch_options import WatchChangedMeanwhile
 from csi.api_models import WatchJson
+from csi.catalog import channel_admin, data_api
+from csi.config.source_settings import KINDS
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.status import watch_states
+from csi.status import watch_list, watch_states
+from csi.status.read_history import read_summary
+from csi.status.watch_list import CHANNEL_SOURCE, WatchListQuery
 from csi.status.watch_states import FAILING_STATES
-from csi.store import watch_admin
+from csi.store import poll_history, watch_admin
+from csi.store.catalog import channels
 from csi.store.models import Watch
 from csi.store.queries import event_search
 from csi.store.watches import find
+from csi.web import svg_charts, watch_forms
 from csi.web.api.sources import refuse_poll
-from csi.web.page_rendering import Context, DashboardPage, change, redirect
+from csi.web.auth import FlashMessage
+from csi.web.formatting import plural
+from csi.web.page_rendering import Context, DashboardPage, change, number_of, redirect, render_page
 from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
 RECENT = 20
+PATH = "/sources"
+SORTS = {
+    "": "failing first", "name": "name", "source": "source", "state": "state", "-last_poll": "last poll",
+    "next_poll": "next poll", "-last_new": "last new item", "interval": "interval", "-subscribers": "subscribers",
+}  # fmt: skip
+BULK = {"pause": "Pause", "resume": "Resume", "poll": "Poll now", "track": "Track statistics",
+        "untrack": "Stop statistics", "remove": "Remove"}  # fmt: skip
+MOST = 1_000
+"""Watches that one click changes."""
 
 
 def _count(rt: Runtime) -> int:
     return sum(one.watches for one in watch_states.watch_counts(rt) if one.state in FAILING_STATES)
 
 
-PAGE = DashboardPage("/sources", "Sources", 20, _count)
+PAGE = DashboardPage(PATH, "Sources", 20, _count, also=("/channels",), key="s")
 
 
-@PAGE.view("/sources", "sources.html")
+@PAGE.view(PATH, "sources.html")
 def show(rt: Runtime, request: Request) -> Context:
-    words = request.query_params.get("q", "").strip()[:200]
-    view = request.query_params.get("show", "")
-    rows = watch_admin.every()
-    states = {row.id: state for row, state in zip(rows, watch_states.states_of(rt, rows), strict=True)}
-
-    def is_failing(row: Watch) -> bool:
-        return states[row.id] in FAILING_STATES
-
-    def fits(row: Watch) -> bool:
-        is_wanted = is_failing(row) if view == "unwell" else view not in ("paused", "quiet") or states[row.id] == view
-        text = f"{row.name or ''} {row.ref} {row.source} {row.last_error or ''}"
-        return is_wanted and words.casefold() in text.casefold()
-
-    shown = sorted(
-        filter(fits, rows), key=lambda row: (not is_failing(row), row.source, (row.name or row.ref).casefold())
-    )
-    counted = Counter(states.values())
-    counts = {
-        "": len(rows),
-        "unwell": sum(map(is_failing, rows)),
-        "quiet": counted["quiet"],
-        "paused": counted["paused"],
-    }
+    query = _query(request.query_params)
+    found = watch_list.watch_list(rt, query)
+    share = data_api.share_of(rt) if found.counts["tracked"] else None
     return {
-        "rows": shown,
-        "states": states,
-        "notes": watches.notes_of(shown),
-        "q": words,
-        "show": view if view in counts else "",
-        "counts": counts,
+        "found": found,
+        "notes": watches.notes_of([row for row in found.rows if row.id]),
+        "given": {"q": query.words, "show": query.view, "source": query.source, "tag": query.tag, "sort": query.sort},
+        "sources": sorted({*rt.settings.sources}),
+        "sorts": SORTS,
+        "bulk": BULK,
+        "channel_source": CHANNEL_SOURCE,
+        "share": share,
+        "too_much": data_api.TOO_MUCH,
         "on": set(rt.enabled_sources()) if rt.settings.features.polling else set(),
     }
 
 
-@PAGE.view("/sources/{id:int}", "source.html")
+def _query(given: Mapping[str, str]) -> WatchListQuery:
+    view, sort = given.get("show", ""), given.get("sort", "")
+    return WatchListQuery(
+        words=given.get("q", "").strip()[:200],
+        view=view if view in watch_list.VIEWS else "",
+        source=given.get("source", "")[:64],
+        tag=given.get("tag", "")[:200],
+        sort=sort if sort.removeprefix("-") in watch_list.SORTS else "",
+        page=number_of(given.get("page")) or 1,
+    )
+
+
+@PAGE.view(f"{PATH}/add", "source_add.html")
+def show_add(rt: Runtime, request: Request) -> Context:
+    return _add_form(rt, {}, {})
+
+
+def _add_form(rt: Runtime, sent: Mapping[str, str], values: Mapping[str, Any]) -> Context:
+    shown = {**watch_forms.values_of({}), **values}
+    return {"sent": sent, "values": shown, **_choices(rt, None)}
+
+
+def _choices(rt: Runtime, row: Watch | None) -> Context:
+    """What the fields of a watch offer. `row` None: the source is not known yet."""
+    has_via = row is None or watch_options.source_has(rt, row, "via")
+    return {
+        "profiles": sorted(rt.settings.route_profiles),
+        "kinds": KINDS,
+        "has_via": has_via,
+        "may_set_first_poll": row is None or (row.first_read_at is None and row.last_success_at is None),
+        "default_interval": rt.settings.sources[row.source].poll_interval_seconds
+        if row is not None and row.source in rt.settings.sources
+        else None,
+    }
+
+
+@PAGE.view(f"{PATH}/{{id:int}}", "source.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     row = _found(request)
+    reads = poll_history.of_watch(row.id)
     return {
         "row": row,
         "state": watch_states.states_of(rt, [row])[0],
         "watch": WatchJson.of_rows(rt, [row])[0],
+        "options": _shown_options(rt, row),
+        "place": watch_options.place_in_file(rt, row),
+        "channel": channels.find(row.ref) if row.source == CHANNEL_SOURCE else None,
+        "may_track": row.source == CHANNEL_SOURCE,
+        "reads": reads,
+        "summary": read_summary(reads),
+        "bar": svg_charts.read_bar(reads),
+        "times": svg_charts.read_times(reads),
         "recent": event_search.newest(event_search.EventQuery(watch_id=row.id), RECENT),
         "waiting": watch_admin.waiting_items(row.id),
+    }
+
+
+def _shown_options(rt: Runtime, row: Watch) -> list[tuple[str, str]]:
+    given = watch_options.options_of(rt, row)
+    return [
+        (watch_options.LABELS[key], watch_options.value_text(given[key])) for key in watch_options.KEYS if key in given
+    ]
+
+
+@PAGE.view(f"{PATH}/{{id:int}}/edit", "source_edit.html")
+def show_edit(rt: Runtime, request: Request) -> Context:
+    return _edit_form(rt, _found(request), None)
+
+
+def _edit_form(rt: Runtime, row: Watch, sent: Mapping[str, str] | None) -> Context:
+    options = watch_options.options_of(rt, row)
+    return {
+        "row": row,
+        "values": watch_forms.values_of(options) if sent is None else watch_forms.values_of_form(sent),
+        "revision": watch_options.revision_of(rt, row),
+        "seen": json.dumps(options, sort_keys=True),
+        "place": watch_options.place_in_file(rt, row),
+        **_choices(rt, row),
     }
 
 
@@ -92,36 +163,135 @@ def _found(request: Request) -> Watch:
 # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@PAGE.endpoint("POST", "/sources/{id:int}/poll")
-async def poll(request: Request) -> Response:
-    def poll_now(rt: Runtime, row: Watch) -> str:
-        refuse_poll(rt.settings, row.source)
-        found = watches.poll_now(rt, row)
-        if found.is_busy:
-            raise HttpProblem(409, "it is being polled already, or its host rate-limited us")
-        if found.error:
-            raise HttpProblem(409, found.error)
-        if found.waits_until is not None:
-            return f"is polled at {clock.iso(found.waits_until)}: its host allows no request before."
-        cost = f" ({found.units} API units)" if found.units else ""
-        return f"was polled: {found.new_items} new{cost}."
+@PAGE.endpoint("POST", PATH)
+async def add(request: Request) -> Response:
+    form: dict[str, str] = request.state.form
+    what = form.get("what", "").strip()
+    options = {key: value for key, value in watch_forms.options_of_form(form).items() if value is not None}
+    sidecar: Sidecar = request.app.state.sidecar
 
-    return await _change(request, poll_now)
+    def store(rt: Runtime) -> tuple[watches.AddWatchResult, str]:
+        done = watches.add(rt, what, watches.WatchOptions(options))
+        return done, _track_too(rt, done) if form.get("track") == "yes" else ""
 
+    try:
+        done, tracked = await sidecar.run(store)
+    except CsiError as error:
+        message = FlashMessage("bad", f"Not added: {error}")
 
-@PAGE.endpoint("POST", "/sources/{id:int}/pause")
-async def pause(request: Request) -> Response:
-    return await _change(request, lambda rt, row: "is paused." if watches.pause(rt, row) else "is paused already.")
+        def again(rt: Runtime, _: Request) -> Context:
+            return {**_add_form(rt, form, watch_forms.values_of_form(form)), "message": message}
 
-
-@PAGE.endpoint("POST", "/sources/{id:int}/resume")
-async def resume(request: Request) -> Response:
-    return await _change(
-        request, lambda rt, row: "is resumed and polled at once." if watches.resume(rt, row) else "was not paused."
-    )
+        return await render_page(request, "source_add.html", again, 400)
+    own = f"{PATH}/{done.watch_id}"
+    if done.result == "known":
+        return redirect(request, own, f"{done.remark or 'It is watched already.'}{tracked}")
+    title = done.name or done.target.ref
+    return redirect(request, own, f"{title} is watched. Its first poll decides what is new.{tracked}")
 
 
-@PAGE.endpoint("POST", "/sources/{id:int}/reset")
+def _track_too(rt: Runtime, done: watches.AddWatchResult) -> str:
+    if done.target.source != CHANNEL_SOURCE:
+        return " Statistics are tracked of YouTube channels only."
+    try:
+        return " Its statistics are tracked." if channel_admin.track(rt, done.target.ref) else ""
+    except CsiError as error:
+        return f" Its statistics are not tracked: {error}"
+
+
+@PAGE.endpoint("POST", f"{PATH}/{{id:int}}")
+async def save(request: Request) -> Response:
+    """The form of one watch. What another operator changed meanwhile is shown before it is replaced."""
+    form: dict[str, str] = request.state.form
+    sidecar: Sidecar = request.app.state.sidecar
+
+    def store(rt: Runtime) -> str:
+        row, seen = _found(request), _seen(form)
+        given = watch_forms.options_of_form(form)
+        done = watch_options.change(rt, row, given, revision=form.get("revision", ""), seen=seen)
+        words = "; ".join(one.words for one in done)
+        return f"{row.name or row.ref} is changed: {words}." if done else "Nothing was different; nothing changed."
+
+    try:
+        text = await sidecar.run(store)
+    except CsiError as error:
+        again = " Compare, and save again to replace it." if isinstance(error, WatchChangedMeanwhile) else ""
+        message = FlashMessage("bad", f"Not saved: {error}.{again}")
+
+        def show_again(rt: Runtime, _: Request) -> Context:
+            return {**_edit_form(rt, _found(request), form), "message": message}
+
+        return await render_page(request, "source_edit.html", show_again, 409 if again else 400)
+    return redirect(request, f"{PATH}/{request.path_params['id']}", text)
+
+
+def _seen(form: Mapping[str, str]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(form.get("seen", ""))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _poll_now(rt: Runtime, row: Watch) -> str:
+    refuse_poll(rt.settings, row.source)
+    found = watches.poll_now(rt, row)
+    if found.is_busy:
+        raise HttpProblem(409, "it is being polled already, or its host rate-limited us")
+    if found.error:
+        raise HttpProblem(409, found.error)
+    if found.waits_until is not None:
+        return f"is polled at {clock.iso(found.waits_until)}: its host allows no request before."
+    cost = f" ({found.units} API units)" if found.units else ""
+    return f"was polled: {found.new_items} new{cost}."
+
+
+def _pause(rt: Runtime, row: Watch) -> str:
+    return "is paused." if watches.pause(rt, row) else "is paused already."
+
+
+def _resume(rt: Runtime, row: Watch) -> str:
+    return "is resumed and polled at once." if watches.resume(rt, row) else "was not paused."
+
+
+def _remove(rt: Runtime, row: Watch) -> str:
+    watches.remove(rt, row)
+    return "is removed."
+
+
+def _track(rt: Runtime, row: Watch) -> str:
+    _refuse_statistics(row)
+    return "has its statistics tracked." if channel_admin.track(rt, row.ref) else "is tracked already."
+
+
+def _untrack(rt: Runtime, row: Watch) -> str:
+    _refuse_statistics(row)
+    return "has its statistics kept, and not refreshed." if channel_admin.untrack(rt, row.ref) else "was not tracked."
+
+
+def _refuse_statistics(row: Watch) -> None:
+    if row.source != CHANNEL_SOURCE:
+        raise HttpProblem(409, "statistics are tracked of YouTube channels only")
+
+
+ACTS: dict[str, Callable[[Runtime, Watch], str]] = {
+    "poll": _poll_now, "pause": _pause, "resume": _resume, "track": _track, "untrack": _untrack, "remove": _remove,
+}  # fmt: skip
+
+
+def _add_endpoint(act: str) -> None:
+    @PAGE.endpoint("POST", f"{PATH}/{{id:int}}/{act}")
+    async def act_on_one(request: Request) -> Response:
+        if act == "remove" and request.state.form.get("sure") != "yes":
+            return redirect(request, _page_of(request), "Nothing was removed: tick the box to confirm.", "bad")
+        return await _change(request, ACTS[act], path=PATH if act == "remove" else None)
+
+
+for _act in ACTS:
+    _add_endpoint(_act)
+
+
+@PAGE.endpoint("POST", f"{PATH}/{{id:int}}/reset")
 async def reset(request: Request) -> Response:
     emit = request.state.form.get("emit", "")
 
@@ -134,30 +304,48 @@ async def reset(request: Request) -> Response:
     return await _change(request, forget_baseline)
 
 
-@PAGE.endpoint("POST", "/sources/{id:int}/remove")
-async def remove(request: Request) -> Response:
-    if request.state.form.get("sure") != "yes":
-        return redirect(request, _page_of(request), "Nothing was removed: tick the box to confirm.", "bad")
-
-    def stop(rt: Runtime, row: Watch) -> str:
-        watches.remove(rt, row)
-        return "is removed."
-
-    return await _change(request, stop, path="/sources")
-
-
-@PAGE.endpoint("POST", "/sources")
-async def add(request: Request) -> Response:
-    what, name = request.state.form.get("what", "").strip(), request.state.form.get("name", "").strip()
+@PAGE.endpoint("POST", f"{PATH}/bulk")
+async def change_many(request: Request) -> Response:
+    """The ticked watches, or with `all` those that the list shows on every page."""
+    form: dict[str, str] = request.state.form
+    act = form.get("act", "")
+    if act not in ACTS:
+        return redirect(request, PATH, "Choose what to do with the ticked watches.", "bad")
+    if act == "remove" and form.get("sure") != "yes":
+        return redirect(request, PATH, "Nothing was removed: tick “I am sure”, too.", "bad")
     sidecar: Sidecar = request.app.state.sidecar
-    try:
-        done = await sidecar.run(lambda rt: watches.add(rt, what, watches.WatchOptions({"name": name or None})))
-    except CsiError as error:
-        return redirect(request, "/sources", f"Not added: {error}", "bad")
-    if done.result == "known":
-        return redirect(request, f"/sources/{done.watch_id}", done.remark or "It is watched already.")
-    title = done.name or done.target.ref
-    return redirect(request, f"/sources/{done.watch_id}", f"{title} is watched. Its first poll decides what is new.")
+    done, failed = await sidecar.run(lambda rt: _change_many(rt, _chosen(rt, form), act))
+    if not done and not failed:
+        return redirect(request, PATH, "No watch was ticked; nothing changed.", "bad")
+    text = f"{BULK[act]}: done for {plural(done, 'watch').replace('watchs', 'watches')}."
+    if failed:
+        text += f" Refused for {len(failed)}: {failed[0]}" + (" …" if len(failed) > 1 else "")
+    return redirect(request, PATH, text, "bad" if failed else "good")
+
+
+def _chosen(rt: Runtime, form: Mapping[str, str]) -> list[int]:
+    if form.get("all") == "yes":
+        return list(watch_list.watch_list(rt, _query(form)).ids)[:MOST]
+    numbers = (number_of(name.removeprefix("watch-")) for name in form if name.startswith("watch-"))
+    return [number for number in numbers if number]
+
+
+def _change_many(rt: Runtime, ids: list[int], act: str) -> tuple[int, list[str]]:
+    done, failed = 0, list[str]()
+    for number in ids:
+        row = find(number)
+        if row is None or row.state == "removed":
+            continue
+        try:
+            if act == "poll":  # by the worker: this request must end
+                refuse_poll(rt.settings, row.source)
+                watch_admin.make_due(row.id, rt.now())
+            else:
+                ACTS[act](rt, row)
+            done += 1
+        except CsiError as error:
+            failed.append(f"{row.name or row.ref}: {error}.")
+    return done, failed
 
 
 async def _change(request: Request, act: Callable[[Runtime, Watch], str], path: str | None = None) -> Response:
@@ -175,4 +363,4 @@ async def _change(request: Request, act: Callable[[Runtime, Watch], str], path: 
 def _page_of(request: Request) -> str:
     """The page that had the form: the list, or the watch's own."""
     is_list = request.state.form.get("from") == "list"
-    return "/sources" if is_list else f"/sources/{request.path_params['id']}"
+    return PATH if is_list else f"{PATH}/{request.path_params['id']}"
