@@ -317,8 +317,8 @@ def make_private_dir(path: Path, remedy: str = STATE_DIR_REMEDY) -> None:
 
 
 def open_private_file(path: Path | str) -> TextIO:
-    """A lock file that only this user can open. Its content is kept. A link in its place is refused: whoever made it
-    could have this process overwrite another file."""
+    """A lock file that only this user can open. Its content is kept. A link in its place is refused: this
+    process would overwrite the file that the link names."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+")
 
 
