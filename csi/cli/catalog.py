@@ -11,9 +11,10 @@ import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin, data_api
-from csi.cli.command import config_option, installed, json_option
+from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import (
     ago,
+    confirm,
     echo_fields,
     echo_json,
     echo_table,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.doctor.local import check_database
+from csi.doctor.local_checks import check_database
 from csi.runtime import load_settings
 from csi.store import database_faults, db
 from csi.worker import retention
