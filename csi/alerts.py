@@ -13,7 +13,7 @@ from csi import clock
 from csi.logs import log
 from csi.notification_sending import Message, MessageSender
 from csi.notifications import Kind, Target
-from csi.problems import PASSING_SECONDS, ProblemKind, ProblemReport
+from csi.problems import PASSING_SECONDS, ProblemKind, ProblemReport, affected_words
 from csi.sql import SqlDatabase
 
 KEPT_SECONDS = 90 * 86_400.0
@@ -251,7 +251,7 @@ def message(
     name = alert.name.replace("_", " ")
     title = name if alert.subject in name else f"{name} ({alert.subject})"
     if alert.resolved_at is not None:
-        affected = f" {alert.events:,} events were affected." if alert.events else ""
+        affected = f" {affected_words(alert.events, 'was', 'were')}." if alert.events else ""
         minutes = f"{alert.failing_seconds / 60:.0f} minutes" if alert.failing_seconds >= 90 else "a minute"
         times = f", in {alert.recoveries + 1} parts" if alert.recoveries else ""
         was_late = alert.notified_at is None if is_late is None else is_late
@@ -260,7 +260,7 @@ def message(
         title, text = f"{title}: resolved", f"{lasted}{affected} It was: {alert.text}.{late}"
         remedy = "no action needed; the problem is resolved"
     else:
-        waiting = f" {alert.events:,} events are affected." if alert.events else ""
+        waiting = f" {affected_words(alert.events)}." if alert.events else ""
         text = f"{alert.text}. Since {clock.iso(alert.since)}.{waiting}"
         remedy = alert.remedy or "`csi doctor` shows cause and remedy"  # a row of release 1.0 has none
     lines, kind = [text, f"What to do: {remedy}"], kinds.get(alert.name)

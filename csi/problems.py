@@ -25,6 +25,11 @@ class ProblemKind:
     """Ids of problems that follow from this one. While it exists, operators are not notified of those."""
 
 
+def affected_words(events: int, is_word: str = "is", are_word: str = "are") -> str:
+    """`1 event is affected`, `12 events were affected`."""
+    return f"1 event {is_word} affected" if events == 1 else f"{events:,} events {are_word} affected"
+
+
 PASSING_SECONDS = 180.0
 """How long a problem that may pass by itself lasts before operators are notified."""
 
@@ -77,9 +82,7 @@ class ProblemReport:
 
     @property
     def affected(self) -> str | None:
-        if not self.events:
-            return None
-        return "1 event is affected" if self.events == 1 else f"{self.events:,} events are affected"
+        return affected_words(self.events) if self.events else None
 
     @property
     def commands(self) -> list[str]:

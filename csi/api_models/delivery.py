@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from csi.status.destinations import DestinationStatus
 
 OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
-StateWord = Literal["accepting", "untested", "paused", "throttled", "circuit_open", "half_open"]
+StateWord = Literal["accepting", "untested", "unknown", "paused", "throttled", "circuit_open", "half_open"]
 
 
 class LaneJson(ApiModel):

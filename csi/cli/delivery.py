@@ -112,11 +112,11 @@ def pause(config_path: Path | None, destination: str | None, reason: str) -> Non
 @config_option
 @_ONE
 def resume(config_path: Path | None, destination: str | None) -> None:
-    """Resume delivery after a pause by the operator."""
+    """Resume delivery after a pause by the operator, or before the receiver's Retry-After has passed."""
     with installed(config_path) as rt:
         for name in _names(rt, destination):
-            was_held = destinations.resume(rt, name)
-            click.echo(f"{plain(name)}: " + ("delivery is resumed" if was_held else "delivery was not paused"))
+            was_waiting = destinations.resume(rt, name)
+            click.echo(f"{plain(name)}: delivery {'is resumed' if was_waiting else 'was neither paused nor throttled'}")
 
 
 @delivery.command()

@@ -215,10 +215,10 @@ def pause(name: str, reason: str, config_path: Path | None) -> None:
 @_NAME
 @config_option
 def resume(name: str, config_path: Path | None) -> None:
-    """Resume delivery after a pause by the operator."""
+    """Resume delivery after a pause by the operator, or before the receiver's Retry-After has passed."""
     with installed(config_path) as rt:
-        was_paused = delivery.resume(rt, destinations.configured_name(rt, name))
-    click.echo(f"{plain(name)}: " + ("delivery is resumed" if was_paused else "delivery was not paused"))
+        was_waiting = delivery.resume(rt, destinations.configured_name(rt, name))
+    click.echo(f"{plain(name)}: delivery {'is resumed' if was_waiting else 'was neither paused nor throttled'}")
 
 
 @destinations_group.command()

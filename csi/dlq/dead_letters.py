@@ -240,3 +240,10 @@ def open_count(destination: str | None = None) -> int:
     """The size of the DLQ: open dead letters of all destinations, or of one."""
     sql = "SELECT COUNT(*) FROM dead_letter WHERE state = 'open'"
     return number(sql) if destination is None else number(f"{sql} AND destination = ?", destination)
+
+
+def redrivable_counts() -> dict[str, int]:
+    """By destination: open dead letters whose cause is the receiver, which are sent again when it recovers."""
+    causes = f"cause IN ({marks(REDRIVABLE)})"
+    sql = f"SELECT destination, COUNT(*) FROM dead_letter WHERE state = 'open' AND {causes} GROUP BY destination"
+    return dict(fetch(sql, *REDRIVABLE))

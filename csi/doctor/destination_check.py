@@ -138,7 +138,8 @@ def _note(rt: Runtime, name: str, first: Exchange) -> DestinationRow:
     """Store the certificate, whether the receiver confirms counts, and that it answered."""
     with writing():
         row = settle.note_seen(name, first.answer)
-        if not first.is_let_in or row.circuit != "closed":
+        # While it is throttled its events wait, whatever it answers to an empty batch.
+        if not first.is_let_in or row.circuit != "closed" or destination_state.is_throttled(row, rt.now()):
             return row
         after = destination_state.tested(row, rt.now(), events_fail=destinations.failing_batches(row) > 0)
         return destination_state.write(row, after)
@@ -222,7 +223,7 @@ def explain(exchange: Exchange) -> str:
         case ClockOff(reason):
             return f"refused ({reason}): a signature is valid for {TOLERANCE_SECONDS} s; set both clocks by NTP"
         case Throttled(seconds, reason):
-            return f"the receiver rate-limited us for {seconds:g} s ({reason})"
+            return f"the receiver asks us to wait for {seconds:,.0f} s ({reason})"
         case EndpointFault(reason):
             if isinstance(exchange.answer, NetError):
                 return f"refused by us: {failure_cause(reason).words}"

@@ -46,13 +46,17 @@ def judge(row: DestinationRow, now: float, *, canary_is_sending: bool = False) -
     """
     if row.paused_reason is not None:
         return "paused"
-    if now < (row.throttled_until or 0) <= now + LONGEST_THROTTLE:
+    if is_throttled(row, now):
         return "throttled"
     if row.circuit == "closed":
         return "accepting"
     if canary_is_sending or now < (row.next_probe_at or 0) <= now + PROBE_MAX:
         return "circuit_open"
     return "half_open"
+
+
+def is_throttled(row: DestinationRow, now: float) -> bool:
+    return now < (row.throttled_until or 0) <= now + LONGEST_THROTTLE
 
 
 def concurrency(row: DestinationRow, configured: int) -> int:
@@ -162,7 +166,8 @@ def paused(row: DestinationRow, now: float, reason: str) -> DestinationRow:
 
 
 def resumed(row: DestinationRow) -> DestinationRow:
-    return replace(row, paused_reason=None, paused_at=None)
+    """By the operator: neither a pause nor a Retry-After keeps events back."""
+    return replace(row, paused_reason=None, paused_at=None, throttled_until=None)
 
 
 def verified(row: DestinationRow, form: str) -> DestinationRow:

@@ -32,7 +32,7 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
                 yield _paused(one, facts)
             elif is_failing(one, facts.now):
                 yield _away(one, facts)
-            else:
+            elif one.state != "throttled":
                 yield from _growing(one, facts)
             if one.row.certificate_expires_at is not None:
                 yield from _certificate(one, one.row.certificate_expires_at, facts.now)
@@ -54,7 +54,7 @@ def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
         *("delivery_off", "delivery", "degraded", "delivery is switched off (features.delivery), and events wait"),
         effect="no event is sent",
         remedy="set `features.delivery: true` and reload the worker: `systemctl reload csi-worker`",
-        since=oldest,
+        since=max(oldest, facts.delivery_off_since or 0.0),
         fails=("alert",),
         events=facts.waiting(),
     )
@@ -87,15 +87,13 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
     is_throttled = one.state == "throttled" and not is_open
     return Problem(
         *("receiver_away", one.name, "degraded", _away_text(one, is_open=is_open, is_throttled=is_throttled)),
-        effect="its events wait; those that became dead letters are sent again by themselves when it accepts one"
-        if is_open
-        else "its events are tried again and wait",
+        effect=_away_effect(is_open=is_open, is_throttled=is_throttled, auto_redrive=facts.auto_redrive),
         remedy=f"{cause.remedy}; then `csi delivery test --destination {one.name}`; {_next_request(one)}",
         since=row.failing_since or row.opened_at,
         fails=("alert",) if is_throttled else ("ready", "alert"),
         cause=cause.words if reason else None,
         is_proven=cause.is_proven and is_open,
-        events=facts.waiting(one.name),
+        events=facts.affected(one.name),
         section=cause.runbook,
     )
 
@@ -108,10 +106,28 @@ def _away_text(one: DestinationState, *, is_open: bool, is_throttled: bool) -> s
     return f"the receiver of destination {one.name} fails"
 
 
+def _away_effect(*, is_open: bool, is_throttled: bool, auto_redrive: bool) -> str:
+    if is_throttled:
+        return "its events wait"
+    if not is_open:
+        return "its events are tried again and wait"
+    if auto_redrive:
+        return "its events wait; those that became dead letters are sent again by themselves when it accepts one"
+    return "its events wait; those that became dead letters wait for a replay (dlq.auto_redrive is off)"
+
+
+def sent_again_later(facts: SystemFacts) -> int:
+    """Open dead letters that are sent again by themselves as soon as their receiver accepts events."""
+    if not facts.auto_redrive:
+        return 0
+    return sum(facts.redrivable.get(one.name, 0) for one in facts.destinations if is_failing(one, facts.now))
+
+
 def _next_request(one: DestinationState) -> str:
     """What is sent next."""
     if one.state == "throttled" and one.row.throttled_until is not None:
-        return f"the next request is sent at {clock.iso(one.row.throttled_until)}"
+        at = clock.iso(one.row.throttled_until)
+        return f"the next request is sent at {at}; `csi delivery resume --destination {one.name}` sends it at once"
     if one.canary is not None and one.canary.state == "sending":
         return f"{one.canary.batch_id} is being sent"
     return "a probe is sent at least every 20 s"

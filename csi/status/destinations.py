@@ -9,18 +9,21 @@ from csi.errors import CsiError
 from csi.pipeline import destination_state
 from csi.pipeline.destination_state import State
 from csi.runtime import Runtime
+from csi.status.worker import worker_status
 from csi.store import destinations
 from csi.store.destinations import DestinationRow
 from csi.store.queries import backlog_rows, timeline_rows
 from csi.store.queries.backlog_rows import UnsettledBatch
 from csi.store.queries.timeline_rows import Lane
 
-StateWord = State | Literal["untested"]
-"""`untested`: accepting as far as is known, and never contacted."""
+StateWord = State | Literal["untested", "unknown"]
+"""`untested`: accepting as far as is known, and never contacted. `unknown`: it accepted events, and the worker that
+would send them is not alive."""
 
 GATES: dict[StateWord, str] = {
     "accepting": "open",
     "untested": "open",
+    "unknown": "open",
     "paused": "held",
     "throttled": "paused",
     "circuit_open": "away",
@@ -31,6 +34,7 @@ GATES: dict[StateWord, str] = {
 STATE_TEXTS: dict[StateWord, str] = {
     "accepting": "accepting events",
     "untested": "not contacted yet",
+    "unknown": "unknown: the worker is not alive",
     "paused": "paused by the operator",
     "throttled": "throttled by the receiver",
     "circuit_open": "circuit breaker open",
@@ -88,9 +92,11 @@ class DestinationState:
 
     @property
     def is_reachable(self) -> bool | None:
-        """Whether the receiver accepts what it is sent; None: it has never answered."""
+        """Whether the receiver accepts what it is sent; None: it has never answered, or no worker asks it."""
         if self.breaker_is_open:
             return False
+        if self.state == "unknown":
+            return None
         return True if self.row.answered_at is not None or self.row.last_success_at is not None else None
 
     @property
@@ -144,12 +150,20 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     canary = backlog_rows.unsettled_batch(row.canary) if row.circuit == "open" and row.canary is not None else None
     is_sending = canary is not None and canary.state == "sending"
     state: StateWord = destination_state.judge(row, rt.now(), canary_is_sending=is_sending)
-    if state == "accepting" and not row.was_contacted:
-        state = "untested"
+    if state == "accepting":
+        state = _without_requests(rt, row)
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
     quiet_until = destination.quiet_until(rt.now()) if destination else None
     return DestinationState(name, state, row, destination is not None, wanted, quiet_until, canary)
+
+
+def _without_requests(rt: Runtime, row: DestinationRow) -> StateWord:
+    """Whether anything shows that an accepting destination accepts events."""
+    if not row.was_contacted:
+        return "untested"
+    worker = worker_status(rt)
+    return "unknown" if worker.heartbeat is not None and not worker.is_alive else "accepting"
 
 
 def collecting(rt: Runtime) -> list[str]:

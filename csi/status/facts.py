@@ -73,6 +73,8 @@ class SystemFacts:
     clock_hold: str | None = None
     """Why the worker does not poll; None: it trusts the clock."""
     delivery_is_on: bool = True
+    delivery_off_since: float | None = None
+    """When a worker began to run with delivery switched off; None: it is on, or that is not recorded."""
     sources: tuple[SourcePlan, ...] = ()
     unusable_sources: tuple[tuple[str, str], ...] = ()
     """Enabled sources whose plugin cannot be used, and why."""
@@ -82,6 +84,9 @@ class SystemFacts:
     outages: tuple[Host, ...] = ()
     oldest_pending: float | None = None
     dead_letters: int = 0
+    redrivable: Mapping[str, int] = field(default_factory=dict)
+    """By destination: the open ones whose cause is the receiver."""
+    auto_redrive: bool = True
     recent_dead_letters: RecentDeadLetters = field(default_factory=RecentDeadLetters)
     dead_jobs: DeadJobs = field(default_factory=DeadJobs)
     quota_limit: int | None = None
@@ -129,6 +134,11 @@ class SystemFacts:
         found = [one.waiting for one in newest.values() if destination in (None, one.destination)]
         return sum(found) if found else None
 
+    def affected(self, destination: str) -> int | None:
+        """Events that this destination does not have because its receiver fails: they wait, or are dead letters."""
+        dead = self.redrivable.get(destination, 0)
+        return (self.waiting(destination) or 0) + dead or None
+
 
 def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
@@ -141,6 +151,7 @@ def gather(rt: Runtime) -> SystemFacts:
         polling=features.polling,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         delivery_is_on=features.delivery,
+        delivery_off_since=None if features.delivery else reload_results.off_since("delivery"),
         sources=tuple(_plans(rt, worker, reload)),
         unusable_sources=tuple(rt.unusable_sources()),
         watches=schedule,
@@ -149,6 +160,8 @@ def gather(rt: Runtime) -> SystemFacts:
         outages=tuple(_outages(schedule, now)),
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
+        redrivable=dead_letters.redrivable_counts(),
+        auto_redrive=rt.settings.dlq.auto_redrive,
         recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
         dead_jobs=jobs.dead_jobs(),
         quota_limit=limit,

@@ -1,4 +1,4 @@
-"""The address at which the sidecar listens."""
+"""Where does the sidecar listen?"""
 
 from csi.runtime import Runtime
 from csi.store import heartbeats

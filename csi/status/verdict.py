@@ -123,12 +123,15 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
 
 
 def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
-    lately = facts.recent_dead_letters
-    most = lately.dead >= FEW_DEAD and lately.dead > lately.delivered
-    if most or facts.dead_letters > DEAD_LETTERS:
-        share = f", {lately.dead:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
-        what = f"{facts.dead_letters:,} dead letters are open{share if most else ''}"
-        yield _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
+    """Without those that are part of another problem: a receiver that fails, which gets them when it recovers."""
+    waiting, lately = delivery_problems.sent_again_later(facts), facts.recent_dead_letters
+    given_up, dead_lately = facts.dead_letters - waiting, lately.dead - waiting
+    most = dead_lately >= FEW_DEAD and dead_lately > lately.delivered
+    if most or given_up > DEAD_LETTERS:
+        share = f", {dead_lately:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
+        what = f"{given_up:,} dead letters are open{share if most else ''}"
+        found = _alert("dead_letters", "events", what, "these events were given up", REPLAY_DEAD_LETTERS)
+        yield replace(found, events=given_up)
 
 
 def _dead_jobs(facts: SystemFacts) -> Iterator[Problem]:

@@ -41,3 +41,13 @@ def last() -> Reload | None:
         return None
     at, error, names, switches = found[0]
     return Reload(at, error, None if names is None else tuple(json.loads(names)), json.loads(switches or "{}"))
+
+
+def off_since(feature: str) -> float | None:
+    """When the configuration in use switched this feature off; None: it is on, or not recorded."""
+    since = None
+    for at, switches in fetch("SELECT at, features_json FROM reloads WHERE features_json IS NOT NULL ORDER BY id DESC"):
+        if json.loads(switches).get(feature, True):
+            break
+        since = at
+    return since

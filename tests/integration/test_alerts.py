@@ -400,6 +400,8 @@ def test_an_incident_is_a_problem_until_it_is_acknowledged(line, clock, notifica
     alerting.evaluate(line.rt)
     ((_, text),) = sent_messages(notification_target)
     assert "7 events are affected" in text
+    db.run("UPDATE alerts SET events = 1")
+    assert "1 event is affected." in message(alerts.firing()[0], KINDS, None)[1]
     (one,) = incidents.unacknowledged()
     assert incidents.acknowledge(one.id, "cli", clock())
     assert not incidents.acknowledge(one.id, "cli", clock())

@@ -92,7 +92,7 @@ def test_pause_is_kept_shown_and_ended(operator):
     assert "it was paused already" in operator.call("delivery", "pause").stdout
     assert destinations.get().paused_reason == "by command"
     assert operator.call("delivery", "resume").stdout == "default: delivery is resumed\n"
-    assert operator.call("delivery", "resume").stdout == "default: delivery was not paused\n"
+    assert operator.call("delivery", "resume").stdout == "default: delivery was neither paused nor throttled\n"
     assert (destinations.get().paused_reason, destinations.get().paused_at) == (None, None)
 
 
@@ -208,7 +208,7 @@ def exchange(verdict, status=200, answer=None):
         (exchange(Delivered()), "accepted"),
         (exchange(Refused("http 400: empty"), 400), "refuses an empty batch (http 400: empty)"),
         (exchange(ClockOff("http 401; +400 s"), 401), "NTP"),
-        (exchange(Throttled(40, "http 429"), 429), "rate-limited us for 40 s"),
+        (exchange(Throttled(40, "http 429"), 429), "asks us to wait for 40 s"),
         (exchange(EndpointFault("http 401: bad_credentials"), 401), "bearer token is wrong"),
         (exchange(EndpointFault("http 401"), 401), "authentication failed"),
         (exchange(EndpointFault("http 403: instance_not_allowed"), 403), "instance_id"),

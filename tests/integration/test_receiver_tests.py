@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from csi.doctor import destination_check, service_checks
+from csi.admin import destinations as admin_destinations
+from csi.doctor import destination_check, services
 from csi.net import Net
 from csi.pipeline import deliver, receiver_test
 from csi.status import facts
@@ -187,10 +188,10 @@ def test_the_problem_counts_from_the_first_failure_and_names_what_waits(line):
     began = line.clock()
     line.wait(150, step=5)
     (problem,) = away(line)
-    assert (problem.since, problem.cause, problem.events) == (began, "connection refused", 0)
+    assert (problem.since, problem.cause, problem.events) == (began, "connection refused", 1)
     line.publish(2)
     line.wait(60, step=5)
-    assert away(line)[0].events == 2
+    assert away(line)[0].events == 3
     reasons = db.column("SELECT error_reason FROM dead_letter")
     assert reasons == ["connection refused"]
 
@@ -212,7 +213,7 @@ def test_doctor_does_not_call_a_receiver_ok_that_refuses_every_event(line):
     line.ua.then = lambda request: json_reply(400, {"ok": False, "error": "no"}) if request.events else accept(request)
     line.publish(8)
     line.wait(30, step=1)
-    (receiver,) = [one for one in service_checks.check_receivers(line.rt) if one.check == "receiver"]
+    (receiver,) = [one for one in services.check_receivers(line.rt) if one.check == "receiver"]
     assert receiver.level == "fail"
     assert "it refuses every event (400)" in receiver.text
     assert "csi dlq list" in receiver.remedy
@@ -230,7 +231,7 @@ def test_a_receiver_that_does_not_confirm_counts_is_named_once(line):
     line.wait(10)
     assert not row().confirms_counts
     assert "does not confirm counts" in destination_status(line.rt, "default").note
-    (warned,) = [one for one in service_checks.check_receivers(line.rt) if one.level == "warn"]
+    (warned,) = [one for one in services.check_receivers(line.rt) if one.level == "warn"]
     assert "does not confirm counts" in warned.text
 
 
@@ -268,7 +269,7 @@ def test_the_end_of_the_certificate_is_read_from_the_connection(line, secure):
 def test_doctor_says_how_long_the_certificate_is_valid(line, secure):
     for days, level in ((15, "ok"), (13, "warn"), (1, "fail")):
         line.clock.time = 4_733_510_400.0 - days * 86_400
-        (found,) = [one for one in service_checks.check_receivers(line.rt) if one.check == "certificate"]
+        (found,) = [one for one in services.check_receivers(line.rt) if one.check == "certificate"]
         assert (found.level, f"expires in {days} day" in found.text) == (level, True)
 
 
@@ -315,3 +316,44 @@ def test_the_backlog_is_sampled_every_half_a_minute(line):
     line.clock.move(3700)
     line.run()
     assert len(backlog_samples.since(0)) == 1
+
+
+# --- what is known without a worker
+
+
+def test_under_a_dead_worker_nothing_is_known_of_a_receiver(line):
+    start(line)
+    assert destination_status(line.rt, "default").state == "accepting"
+    line.clock.move(31)
+    found = destination_status(line.rt, "default")
+    assert (found.state, found.is_reachable, found.gate) == ("unknown", None, "open")
+    line.run()
+    assert destination_status(line.rt, "default").state == "accepting"
+
+
+def test_delivery_is_off_since_the_configuration_in_use_says_so(line):
+    settings = line.rt.settings
+    reload.note_start(line.rt)
+    assert facts.gather(line.rt).delivery_off_since is None
+    off = settings.model_copy(update={"features": settings.features.model_copy(update={"delivery": False})})
+    line.rt.settings, switched_at = off, line.clock.move(60)
+    reload.note_start(line.rt)
+    line.clock.move(60)
+    reload.note_start(line.rt)
+    assert facts.gather(line.rt).delivery_off_since == switched_at
+
+
+def test_the_operator_ends_a_wait_that_the_receiver_asked_for(line):
+    """It asked for an hour and is repaired now: a test says so and changes nothing, `resume` sends what waits."""
+    line.ua.then = json_reply(503, retry_after="3600")
+    line.publish(3)
+    line.run()
+    line.ua.then = accept
+    assert destination_check.check(line.rt, "default").is_good
+    line.wait(120, step=5)
+    assert (destination_status(line.rt, "default").state, line.states().get("delivered")) == ("throttled", None)
+    assert away(line)[0].events == 3
+    assert admin_destinations.resume(line.rt, "default")
+    line.wait(5)
+    assert line.states() == {"delivered": 3}
+    assert not admin_destinations.resume(line.rt, "default")

@@ -1,21 +1,25 @@
 """Problems of delivery: since when, with which cause, and from when on."""
 
+from dataclasses import replace
+
 import pytest
 
 from csi.pipeline.receiver_test import is_wanted
 from csi.status.delivery_problems import certificate_text, problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SystemFacts
+from csi.status.verdict import judge
 from csi.status.worker import WorkerStatus
 from csi.store.backlog_samples import BacklogSample
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
+from csi.store.queries.charts import RecentDeadLetters
 
 NOW = 1_771_761_600.0
 DAY = 86_400.0
 
 
-def judged(state="accepting", samples=(), oldest=None, delivery=True, **changes):
+def judged(state="accepting", samples=(), oldest=None, delivery=True, dead=0, off_since=None, **changes):
     row = DestinationRow("default", **{"answered_at": NOW - 9} | changes)
     worker = WorkerStatus(NOW, LastHeartbeat(NOW, NOW - DAY))
     destinations = (DestinationState("default", state, row),)
@@ -25,6 +29,8 @@ def judged(state="accepting", samples=(), oldest=None, delivery=True, **changes)
         backlog_samples=tuple(samples),
         oldest_pending=oldest,
         delivery_is_on=delivery,
+        delivery_off_since=off_since,
+        redrivable={"default": dead, "other": 99},
     )
     return list(problems(facts))
 
@@ -47,6 +53,30 @@ def test_a_receiver_that_is_away_has_its_first_failure_its_cause_and_what_waits(
     assert (found.id, found.since, found.cause, found.events) == ("receiver_away", NOW - 90, "connection refused", 12)
     assert (found.is_proven, found.fails) == (False, ("ready", "alert"))
     assert found.runbook == "the-receiver-answers-503-or-not-at-all"
+
+
+def test_dead_letters_of_a_receiver_that_is_away_are_affected_events():
+    opened = {"circuit": "open", "opened_at": NOW - 10, "reason": "it refuses every event: http 400"}
+    assert one("half_open", samples([7]), dead=5, **opened).events == 17
+    assert one("half_open", dead=5, **opened).events == 5
+    assert one("half_open", **opened).events is None
+
+
+def test_dead_letters_that_are_sent_again_later_are_no_problem_of_their_own():
+    away = DestinationState("default", "circuit_open", DestinationRow("default", circuit="open", reason="http 503"))
+    facts = SystemFacts(
+        *(NOW, WorkerStatus(NOW, LastHeartbeat(NOW, NOW - DAY))),
+        destinations=(away,),
+        dead_letters=120,
+        redrivable={"default": 119},
+        recent_dead_letters=RecentDeadLetters(120, 3),
+    )
+    (found,) = problems(facts)
+    assert (found.events, "by themselves" in found.effect) == (119, True)
+    assert "dead_letters" not in [problem.id for problem in judge(facts).problems]
+    by_hand = replace(facts, auto_redrive=False)
+    assert "wait for a replay" in next(problems(by_hand)).effect
+    assert "dead_letters" in [problem.id for problem in judge(by_hand).problems]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +118,9 @@ def test_delivery_that_is_off_is_a_problem_while_events_wait():
     assert judged(delivery=False) == []
     found = one(delivery=False, oldest=NOW - 500, samples=samples([84]))
     assert (found.id, found.since, found.events, found.fails) == ("delivery_off", NOW - 500, 89, ("alert",))
+    # The oldest event had waited longer, for another reason.
+    assert one(delivery=False, oldest=NOW - 500, off_since=NOW - 60).since == NOW - 60
+    assert one(delivery=False, oldest=NOW - 500, off_since=NOW - 900).since == NOW - 500
 
 
 @pytest.mark.parametrize(
@@ -149,3 +182,12 @@ def test_a_receiver_that_is_away_is_the_only_problem_of_its_backlog():
 )
 def test_when_a_test_is_wanted(changes, wanted):
     assert is_wanted(DestinationRow("default", **changes), NOW, 30.0) is wanted
+
+
+def test_a_throttled_receiver_is_not_slow_and_the_operator_can_end_its_wait():
+    waiting = samples([50] * 30)
+    throttle = {"throttled_until": NOW + 3000, "last_error": "http 503"}
+    assert judged("throttled", waiting, failing_since=NOW - 9, **throttle) == []
+    found = one("throttled", waiting, failing_since=NOW - 60, **throttle)
+    assert (found.id, found.effect) == ("receiver_away", "its events wait")
+    assert "csi delivery resume --destination default" in found.commands

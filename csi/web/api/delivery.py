@@ -39,7 +39,7 @@ def pause(rt: Runtime, destination: str, body: PauseRequest) -> PauseResult:
 
 
 @OPERATIONS.add(
-    "POST", "/delivery/{destination}/resume", "resumeDelivery", "Resume a delivery that an operator paused",
+    "POST", "/delivery/{destination}/resume", "resumeDelivery", "Resume a delivery that is paused or throttled",
     refusals=ABSENT,
 )  # fmt: skip
 def resume(rt: Runtime, destination: str) -> PauseResult:

@@ -174,8 +174,9 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
         yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
     if "notify" not in checks:
         yield Finding("notify", "ok", _notified(facts.notifications))
+    failing = {one.subject for one in problems if one.kind.check == "delivery"}
     for target in all_destinations(rt):
-        if target.state in ("accepting", "untested", "throttled"):
+        if target.state in ("accepting", "untested", "throttled") and target.name not in failing:
             counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
     if "backup" not in checks:
