@@ -14,10 +14,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from peewee import Database, DatabaseError, DatabaseProxy, PostgresqlDatabase, SqliteDatabase
-from playhouse.migrations import MigrationError, Runner
-
 from csi.errors import StoreError
+from csi.import_blocker import without
+
+with without("psycopg", "psycopg2"):  # 15 MB in every process; _open_postgres imports psycopg
+    import peewee
+    from peewee import Database, DatabaseError, DatabaseProxy, PostgresqlDatabase, SqliteDatabase
+    from playhouse.migrations import MigrationError, Runner
 
 __all__ = ["OWNER", "DatabaseError", "SqlDatabase", "SqliteOneWriter", "chunks", "columns", "marks", "new_token"]
 
@@ -317,8 +320,8 @@ def make_private_dir(path: Path, remedy: str = STATE_DIR_REMEDY) -> None:
 
 
 def open_private_file(path: Path | str) -> TextIO:
-    """A lock file that only this user can open. Its content is kept. A link in its place is refused: whoever made it
-    could have this process overwrite another file."""
+    """A lock file that only this user can open. Its content is kept. A link in its place is refused: this
+    process would overwrite the file that the link names."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+")
 
 
@@ -341,9 +344,18 @@ def create_private_file(path: Path | str) -> None:
 
 def _open_postgres(url: str) -> PostgresqlDatabase:
     try:
-        import psycopg  # noqa: F401
+        import psycopg
+        from psycopg.pq import TransactionStatus
+        from psycopg.types import json
     except ImportError as error:
         raise StoreError("PostgreSQL needs the extra: pip install 'creator-signals[postgres]'") from error
+    # What peewee does at its import where it finds psycopg.
+    vars(peewee).update(
+        psycopg=psycopg, TransactionStatus=TransactionStatus, Json_pg3=json.Json, Jsonb_pg3=json.Jsonb, psycopg2=None
+    )
+    adapter = peewee.Psycopg3Adapter
+    adapter.txn_idle, adapter.txn_inerror = TransactionStatus.IDLE, TransactionStatus.INERROR
+    adapter.txn_unknown = TransactionStatus.UNKNOWN
     return PostgresqlDatabase(url, prefer_psycopg3=True)
 
 

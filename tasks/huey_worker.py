@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -58,7 +59,10 @@ class RepeatedRecords(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.ERROR or not record.exc_info:
             return True
+        error = record.exc_info[1]
         counted = self._errors.count(f"{record.msg} {record.exc_info[0]}")
+        if isinstance(error, sqlite3.Error):  # the queue's file: its error says it all
+            record.msg, record.exc_info = f"{str(record.msg).rstrip('.')}: {error}", None
         if counted:
             record.msg = f"{record.msg} (repeated {counted['repeated']} times)"
         return counted is not None

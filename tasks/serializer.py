@@ -49,7 +49,7 @@ class JsonSerializer:
             raise UnreadableMessage("the key of this queue did not sign the message")
         try:
             return _message(json.loads(body))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UnreadableMessage(f"the message is no task: {error}") from error
 
     def _signature(self, body: bytes) -> bytes:

@@ -8,6 +8,7 @@ import heapq
 import math
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,9 @@ _TAKE = """
     delete from task where id in (select id from task where queue = ? order by priority desc, id limit ?)
     returning id, data, priority
 """
+BROKEN_SECONDS = 5.0
+"""A file that gives I/O errors for this long while another file of its directory can be written is broken itself."""
+
 _TEMPORARY = ("locked", "busy", "full", "interrupted")
 
 
@@ -54,12 +58,14 @@ class SqliteQueueStorage(SqliteStorage):
         self._stopping = False
         self._checked = 0.0
         self._inode = 0
+        self._failing_since: float | None = None
+        self._is_replacing = False
         try:
             super().__init__(name, **options)
         except sqlite3.DatabaseError as error:
-            if _is_temporary(error):
+            if _is_temporary(error) or _is_io_error(error):
                 raise
-            self.initialize_schema()  # _replace_broken_file has renamed the broken file
+            self.initialize_schema()  # _handle_error has renamed the broken file
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         self.enqueue_many([(data, priority or 0)])
@@ -138,8 +144,10 @@ class SqliteQueueStorage(SqliteStorage):
             with super().db(commit=commit, close=close) as cursor:
                 yield cursor
         except sqlite3.DatabaseError as error:
-            self._replace_broken_file(error)
+            if not self._is_replacing:
+                self._handle_error(error)
             raise
+        self._failing_since = None
 
     def _create_connection(self) -> sqlite3.Connection:
         if os.path.isdir(self.filename):
@@ -164,8 +172,11 @@ class SqliteQueueStorage(SqliteStorage):
             log.warning("queue file was replaced or deleted; opening a new one", file=self.filename)
             self._open_new_file()
 
-    def _replace_broken_file(self, error: sqlite3.DatabaseError) -> None:
+    def _handle_error(self, error: sqlite3.DatabaseError) -> None:
         if _is_temporary(error) or os.path.isdir(self.filename):
+            return
+        if _is_io_error(error) and not self._is_file_broken():
+            self.close()  # a file that was cut or removed under its connection is opened again
             return
         aside = f"{self.filename}.broken-{int(time.time())}"
         log.error("queue file is broken; replacing it", file=self.filename, aside=aside, error=str(error))
@@ -175,14 +186,40 @@ class SqliteQueueStorage(SqliteStorage):
             log.warning("queue file does not exist; a new one is created", file=self.filename)
         self._open_new_file()
 
+    def _is_file_broken(self) -> bool:
+        """A failing disk gives the same errors, and a new file would not help."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        return now - self._failing_since >= BROKEN_SECONDS and _takes_writes(os.path.dirname(self.filename))
+
     def _open_new_file(self) -> None:
         for suffix in ("-wal", "-shm"):
             if not os.path.exists(self.filename) and os.path.exists(self.filename + suffix):
                 os.remove(self.filename + suffix)
         self.close()
         self._checked = time.monotonic()
-        self.initialize_schema()
+        self._is_replacing = True  # an error of the new file must not replace it again, and again
+        try:
+            self.initialize_schema()
+        finally:
+            self._is_replacing = False
 
 
 def _is_temporary(error: sqlite3.DatabaseError) -> bool:
     return any(word in str(error) for word in _TEMPORARY)
+
+
+def _is_io_error(error: sqlite3.DatabaseError) -> bool:
+    return "disk I/O error" in str(error)
+
+
+def _takes_writes(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True

@@ -7,9 +7,9 @@ none: settings with `bearer_env: YOUTUBE_API_KEY` and an address of its own woul
 
 import base64
 import json
-import secrets as randomness
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from secrets import token_bytes
 from typing import Any
 
 import yaml
@@ -232,7 +232,7 @@ def value_of(text: str) -> Any:
 
 
 def new_secret(form: str) -> str:
-    key = randomness.token_bytes(32)
+    key = token_bytes(32)
     return f"whsec_{base64.b64encode(key).decode()}" if form == "whsec" else key.hex()
 
 

@@ -7,9 +7,9 @@ row is not used by any process, and the maintenance loop removes it after `GRACE
 import hashlib
 import hmac
 import json
-import secrets as randomness
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from secrets import token_hex, token_urlsafe
 from typing import Any, Literal
 
 from pydantic import SecretStr
@@ -208,7 +208,7 @@ def _verify(rt: Runtime, wanted: WantedSubscription, settings: DestinationSettin
     secrets = {name: SecretStr(text) for name, text in values.items()}
     made = replace(build(wanted.destination, settings, rt.settings, secrets), is_guarded=True)
     receiver = replace(made.receiver, timeout=min(made.receiver.timeout, VERIFY_SECONDS))
-    challenge, message_id = randomness.token_urlsafe(24), f"msg_verification_{randomness.token_hex(12)}"
+    challenge, message_id = token_urlsafe(24), f"msg_verification_{token_hex(12)}"
     body = json.dumps({"type": "verification", "challenge": challenge}).encode()
     answer = http.send(
         rt.net_to(made), receiver, body, message_id=message_id, request_id=new_request_id(), now=rt.now()

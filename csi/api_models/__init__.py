@@ -1,6 +1,7 @@
 """The JSON objects of the admin API, of `--json` and of OpenAPI: one pydantic model each, built from rows."""
 
 from csi.api_models.adapters import AdapterDetail, AdapterJson, ConformanceReport
+from csi.api_models.alerts import AlertStatus, MuteJson, NotificationTest, TargetTest, Unmuted
 from csi.api_models.base import ApiModel
 from csi.api_models.catalog import (
     ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelRemoved,
@@ -23,9 +24,11 @@ from csi.api_models.inbound import (
     SignedRequest,
 )  # fmt: skip
 from csi.api_models.processing import ProcessedVideoDetail, ProcessedVideoList
+from csi.api_models.quota import NoQuota, QuotaJson, quota
+from csi.api_models.slo import SloReport
 from csi.api_models.status import (
-    AcknowledgeReport, AlertStatus, AuditLog, Backlog, DoctorReport, InstallationStatus, MuteJson, NoQuota,
-    NotificationTest, ProblemList, PruneReport, QueueJson, QuotaJson, SloReport, StatusJson, TargetTest, Unmuted, quota,
+    AcknowledgeReport, AuditLog, Backlog, DoctorReport, InstallationStatus, ProblemList, PruneReport, QueueJson,
+    StatusJson,
 )  # fmt: skip
 from csi.api_models.watches import (
     ImportReport, PollResult, RemovalReport, SourcePollReport, WatchAdded, WatchChanged, WatchDetail, WatchJson,

@@ -1,25 +1,20 @@
-"""Status, backlog, SLO figures, queue, quota, audit log, doctor, alerts and retention as JSON."""
+"""Status, problems, backlog, queue, audit log, doctor and retention as JSON."""
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
+from pydantic import AliasChoices, AliasPath, Field
 
-from csi.api_models.base import ApiModel, Ratio, Redacted, RedactedOrNone, RenamedKeys, Seconds, Time, TimeOrNone
+from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys, Time, TimeOrNone
 from csi.api_models.delivery import DestinationBrief
-from csi.catalog import data_api
-from csi.pipeline import quota_schedule
-from csi.runtime import Runtime
-from csi.status.host_pace import host_paces
+from csi.api_models.quota import HostPaceJson, QuotaBrief
+from csi.api_models.slo import EventCounts
 from csi.store.audit import AuditRecord
-from csi.store.mutes import Mute
-from csi.store.notification_log import Notification
 from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
-    from csi.status.alert_overview import AlertOverview
     from csi.status.overview import Overview
     from csi.status.upcoming import Upcoming
 
@@ -120,40 +115,11 @@ class HostJson(ApiModel):
     reason: Redacted
 
 
-class EventCounts(ApiModel):
-    """What became of the events of a window."""
-
-    seen: int
-    delivered: int
-    dead: int
-    waiting: int
-
-
 class DeliveryBrief(ApiModel):
     """Whether delivery is switched on, and each destination in short."""
 
     enabled: bool
     destinations: list[DestinationBrief]
-
-
-class QuotaBrief(ApiModel):
-    """API units of this Pacific day."""
-
-    day: str
-    limit: int
-    used: int
-    left: int
-    low: bool = Field(validation_alias="is_low")
-
-
-class HostPaceJson(ApiModel):
-    """A host whose requests are spaced. `learned`: it refused requests, so the spacing is wider than configured."""
-
-    host: str
-    spacing_seconds: float
-    learned: bool = Field(validation_alias="is_learned")
-    next_at: TimeOrNone
-    plan: str | None
 
 
 class StatusJson(RenamedKeys, renamed={"waiting": "backlog"}):
@@ -196,74 +162,6 @@ class InstallationStatus(StatusJson):
     live: bool
     reasons: list[str]
     readiness: dict[str, Any]
-
-
-# ── SLO ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class SloFigure(ApiModel):
-    """One figure and its target; null where nothing was counted."""
-
-    target: float
-    value: Ratio
-    met: bool | None = Field(validation_alias="is_met")
-
-
-class SuccessFigure(SloFigure, EventCounts):
-    """The share of settled events that were delivered."""
-
-
-class DuplicateFigure(SloFigure):
-    """The share of events that may have been accepted twice."""
-
-    sent: int = Field(validation_alias=AliasPath("counts", "sent"))
-    reported: int = Field(validation_alias=AliasPath("counts", "reported"))
-    possible: int = Field(validation_alias=AliasPath("counts", "possible"))
-    resent: int = Field(validation_alias=AliasPath("counts", "resent"))
-
-
-class UptimeFigure(SloFigure):
-    """The share of time in which the worker was alive."""
-
-    known_since: TimeOrNone = Field(validation_alias=AliasPath("attendance", "since"))
-    interruptions: Annotated[int, BeforeValidator(len)] = Field(validation_alias=AliasPath("attendance", "gaps"))
-    down_seconds: Seconds = Field(validation_alias=AliasPath("attendance", "down_seconds"))
-
-
-class Percentiles(ApiModel):
-    """Percentiles in seconds."""
-
-    p50: Seconds
-    p95: Seconds
-    p99: Seconds
-
-
-class TierLatencyJson(ApiModel):
-    """How long the events of one tier took."""
-
-    tier: str
-    target_p95_seconds: float | None = Field(validation_alias="target")
-    met: bool | None = Field(validation_alias="is_met")
-    events: int
-    old_items: int
-    late: int
-    occurred_to_seen: Percentiles = Field(validation_alias="to_seen")
-    seen_to_accepted: Percentiles = Field(validation_alias="to_accepted")
-    occurred_to_accepted: Percentiles = Field(validation_alias="total")
-
-
-class SloReport(ApiModel):
-    """The figures of PRD §6 over one window."""
-
-    since: Time
-    until: Time
-    rows_since: Time
-    met: bool | None = Field(validation_alias="is_met")
-    delivery: SuccessFigure = Field(validation_alias="success")
-    duplicates: DuplicateFigure
-    uptime: UptimeFigure
-    latency: list[TierLatencyJson] = Field(validation_alias="latencies")
-    notes: list[str]
 
 
 # ── queue ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -322,61 +220,6 @@ class QueueJson(RenamedKeys, renamed={"being_read": "polling", "reads": "polls"}
         return cls.of(found, worker=worker)
 
 
-# ── quota ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class PollInterval(RenamedKeys, renamed={"as_wished": "as_configured"}):
-    """Watches that are polled at one interval. `seconds` null: not at all."""
-
-    seconds: Annotated[float | None, BeforeValidator(lambda seconds: None if seconds == float("inf") else seconds)]
-    watches: int
-    as_configured: bool = Field(validation_alias="is_fast")
-
-
-class CatalogShareJson(RenamedKeys, renamed={"needed_a_day": "needed_per_day"}):
-    """The catalogue's share of the API units."""
-
-    limit: int
-    used: int
-    needed_per_day: int = Field(validation_alias="needed")
-    short: bool = Field(validation_alias="is_short")
-
-
-class NoQuota(ApiModel):
-    """No enabled source uses API units."""
-
-    enabled: Literal[False] = False
-    host_pacing: list[HostPaceJson]
-
-
-class QuotaJson(QuotaBrief):
-    """API units of this Pacific day, and the intervals that they allow."""
-
-    enabled: Literal[True] = True
-    buffer: int
-    ends_at: Time
-    lasts_until: Time
-    units_per_hour: Annotated[float, BeforeValidator(lambda units: round(units, 1))] = Field(
-        validation_alias="per_hour"
-    )
-    planned_units: int
-    intervals: list[PollInterval] = Field(validation_alias="groups")
-    forecast: str
-    warning: str | None
-    urgent: str | None
-    catalogue: CatalogShareJson
-    host_pacing: list[HostPaceJson]
-
-
-def quota(rt: Runtime) -> QuotaJson | NoQuota:
-    """API units of this Pacific day, with the catalogue's share, and the pace of each host that is spaced."""
-    found, paces = quota_schedule.forecast(rt, rt.now()), [HostPaceJson.of(one) for one in host_paces(rt)]
-    if found is None:
-        return NoQuota(host_pacing=paces)
-    more = {"forecast": quota_schedule.sentence(found), "catalogue": data_api.share_of(rt), "host_pacing": paces}
-    return QuotaJson.of(found, **more)
-
-
 # ── audit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -429,78 +272,6 @@ class DoctorReport(ApiModel):
     def of_findings(cls, found: "Sequence[Finding]") -> Self:
         counted = Counter(one.level for one in found)
         return cls.of(ok=not counted["fail"], counts=counted, checks=found)
-
-
-class AlertJson(ProblemJson, RenamedKeys, renamed={"name": "id", "text": "what"}):
-    """An alert that is firing now: a problem that the operator is notified of."""
-
-
-class AlertRecord(RenamedKeys, renamed={"trouble": "alert", "told_at": "notified_at", "ended_at": "resolved_at"}):
-    """An alert of the past or present. `resolved_at` null: it is firing."""
-
-    alert: str = Field(validation_alias="name")
-    subject: str
-    text: Redacted
-    severity: str
-    since: Time
-    notified_at: TimeOrNone
-    resolved_at: TimeOrNone
-    muted: bool
-
-
-class NotificationJson(ApiModel, row=Notification, without=("id", "message", "body", "first_attempt_at")):
-    """A message and one target. `failed`: it is tried again; `waiting`: earlier messages to this target are tried
-    first; `dropped`: a later message says the same."""
-
-    result: Literal["sent", "failed", "waiting", "dropped"] = Field(validation_alias="state")
-    last_attempt_at: Time
-    next_attempt_at: TimeOrNone
-    sent_at: TimeOrNone
-
-
-class MuteJson(ApiModel, row=Mute, without=("ended_at",)):
-    """Operators are not notified until then. `problem` null: of no problem."""
-
-    since: Time
-    until: Time
-
-
-class AlertStatus(RenamedKeys, renamed={"current": "firing", "noted": "records"}):
-    """Alerts that are firing, the last records, how the operator is notified, and what is muted."""
-
-    services: int
-    targets: list[str]
-    heartbeat: bool
-    firing: list[AlertJson] = Field(validation_alias=AliasChoices("firing", "current"))
-    records: list[AlertRecord] = Field(validation_alias=AliasChoices("records", "noted"))
-    notifications: list[NotificationJson]
-    mutes: list[MuteJson] = Field(validation_alias=AliasPath("muting", "mutes"))
-    window_until: TimeOrNone = Field(validation_alias=AliasPath("muting", "window_until"))
-
-    @classmethod
-    def of_overview(cls, found: "AlertOverview") -> Self:
-        records = [AlertRecord.of(one, muted=found.is_muted(one)) for one in found.recorded]
-        return cls.of(found, records=records)
-
-
-class Unmuted(ApiModel):
-    """How many mutes were ended."""
-
-    ended: int
-
-
-class TargetTest(ApiModel):
-    """Whether one target accepted the test message."""
-
-    target: str
-    accepted: bool
-
-
-class NotificationTest(ApiModel):
-    """The result for each target."""
-
-    ok: bool
-    targets: list[TargetTest]
 
 
 class PruneReport(RenamedKeys, renamed={"open_letters_past_their_time": "expired_open_dead_letters"}):

@@ -8,7 +8,7 @@ import click
 
 from csi.cli.output import echo_lines
 from csi.errors import CsiError
-from csi.web import documents
+from csi.web import docs_pages
 
 
 @click.command()
@@ -20,7 +20,7 @@ def docs(name: str | None, section: str | None) -> None:
     SECTION is a heading or the anchor of one, as messages name it: `csi docs runbook a-reload-is-refused`, also with
     a leading #. A problem's id is one, too: `csi docs runbook receiver_away`.
     """
-    files = documents.files()
+    files = docs_pages.files()
     if name is None:
         echo_lines(sorted(files))
         return
@@ -36,9 +36,9 @@ def section_of(text: str, section: str) -> str:
     from csi.status.problems import KINDS
 
     kind = KINDS.get(section) or problems.KINDS.get(section)
-    wanted = kind.runbook if kind else documents.anchor(section.removeprefix("#"))
+    wanted = kind.runbook if kind else docs_pages.anchor(section.removeprefix("#"))
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    found = {documents.anchor(part.partition("\n")[0].removeprefix("## ")): part for part in parts[1:]}
+    found = {docs_pages.anchor(part.partition("\n")[0].removeprefix("## ")): part for part in parts[1:]}
     if wanted not in found:
         raise CsiError(f"there is no section {section[:80]!r}; there are: {', '.join(found)}")
     return found[wanted].rstrip()

@@ -14,7 +14,7 @@ import click
 
 import csi.store.events
 from csi import api_models, clock
-from csi.admin import resending, watches
+from csi.admin import resend_by_command, watches
 from csi.cli.command import DurationType, audited, config_and_json_options, dry_run_option, installed, yes_option
 from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso, plain, plural, progress, safe, stamp
 from csi.errors import SOME_FAILED
@@ -133,11 +133,11 @@ def resend(
             watch_id = None if watch is None else watches.find_watch(rt, clean(watch, 200)).id
             begin = None if since is None else rt.now() - since
             query = event_search.EventQuery(source=source and clean(source, 200), watch_id=watch_id, since=begin)
-        chosen = resending.choose(what, query)
-        if len(chosen) > resending.CONFIRM_ABOVE and not dry_run:
+        chosen = resend_by_command.choose(what, query)
+        if len(chosen) > resend_by_command.CONFIRM_ABOVE and not dry_run:
             confirm(f"Send {plural(len(chosen), 'event')} again?", yes=yes)
         with progress(0 if dry_run else len(chosen), "queueing") as notice:
-            send = partial(resending.resend, named=bool(what), dry_run=dry_run, notice=notice)
+            send = partial(resend_by_command.resend, named=bool(what), dry_run=dry_run, notice=notice)
             done = (
                 send(rt, chosen, destination)
                 if dry_run

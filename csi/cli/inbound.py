@@ -56,7 +56,7 @@ def list_all(config_path: Path | None, as_json: bool) -> None:
         ]
         echo_table(("SENDER", "KIND", "SOURCE", "ACCEPTED", "LAST", "REFUSED SINCE"), senders)
     if not found.subscriptions and not found.senders:
-        click.echo("nobody pushes to this installation; `csi inbound add NAME` adds a sender")
+        click.echo("there are no senders and no subscriptions; `csi inbound add NAME` adds a sender")
 
 
 @inbound.command()

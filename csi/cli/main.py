@@ -23,8 +23,8 @@ from csi.errors import CsiError
 # name: (module:attribute, line in --help). Text instead of imports, so that `csi --help` starts fast.
 COMMANDS = {
     "adapters": ("csi.cli.adapters:adapters", "List, show and test the installed sources, built in or as plugins."),
-    "archive": ("csi.cli.catalog:archive", "Move old statistics and jobs into archive files, and restore them."),
-    "audit": ("csi.cli.processing:audit_group", "Read processing's audit log."),
+    "archive": ("csi.cli.catalog_jobs:archive", "Move old statistics and jobs into archive files, and restore them."),
+    "audit": ("csi.cli.processing_records:audit_group", "Read processing's audit log."),
     "channels": ("csi.cli.catalog:channels_group", "Track channels: their videos and their statistics over time."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),
@@ -41,7 +41,7 @@ COMMANDS = {
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "inbound": ("csi.cli.inbound:inbound", "Receive pushes of hubs, of Composio and of your own scripts."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
-    "jobs": ("csi.cli.catalog:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
+    "jobs": ("csi.cli.catalog_jobs:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "mcp": ("csi.cli.mcp:mcp", "Let an agent ask and, if allowed, change things (MCP)."),
     "notify": ("csi.cli.notify:notify", "Show alerts, test and mute notifications."),
     "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),
@@ -50,7 +50,7 @@ COMMANDS = {
     "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiver."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),
-    "runs": ("csi.cli.processing:runs_group", "Show processing's daily runs."),
+    "runs": ("csi.cli.processing_records:runs_group", "Show processing's daily runs."),
     "schema": ("csi.cli.config:schema", "Print the JSON Schema of an event, a request or the config."),
     "simulate": ("csi.cli.simulate:simulate", "Run a stand-in for an outside service."),
     "slo": ("csi.cli.status:slo", "Compare the measured service levels with the objectives."),

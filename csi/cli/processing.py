@@ -1,29 +1,27 @@
-"""`csi processing`, `csi audit`, `csi runs`: run the worker; show videos, costs, dead letters, audit log and runs."""
+"""`csi processing`: run the worker; show its state, videos, costs and dead letters, and act on them."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from csi import clock, logs, net
+from csi import clock, logs
 from csi import mutes as mute_rules
 from csi.cli.command import DurationType, json_option, user_name
-from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
+from csi.cli.output import ago, confirm, echo_json, plain, plural
+from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
 from csi.processing.pipeline import budget, dead_job_actions, provider_access, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
-    audit,
     db,
     dead_jobs,
     export,
@@ -36,69 +34,12 @@ from csi.processing.store import (
 )
 
 if TYPE_CHECKING:
-    from csi.processing.collection_models import DeadLetterJobDocument, SpecDocument
+    from csi.processing.collection_models import DeadLetterJobDocument
     from csi.processing.runtime import Processing
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
 COLLECTIONS = ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "jobs_deadletter", "run_events")
-FREE_TEXT_FIELDS = {
-    "assigned_to", "data_summary", "error_message", "final_error", "last_error", "resolution_notes", "stack_trace",
-}  # fmt: skip
-"""Fields with text of providers and people, which may contain a secret. Other fields are shown unchanged."""
-
-processing_option = click.option(
-    "--config",
-    "config_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="processing.yaml. [default: CSI_PROCESSING_CONFIG, else the built-in defaults]",
-)
-_OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
 _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandoned", "all"])
-
-
-@contextmanager
-def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]:
-    """Open the existing database. A command never creates it: a file that root creates locks the worker out."""
-    settings = config.load(config_path)
-    logs.setup(level="WARNING", format=settings.log_format, secrets=config.read_secrets(settings, required=False).all)
-    url = settings.database_url
-    if "://" not in url and not Path(url).exists():
-        raise StoreError(
-            f"there is no database at {url}: csi processing run creates it; check --config (or {config.STATE_DIR})"
-        )
-    db.open_database(url)
-    missing = db.pending_migrations()
-    if missing:
-        raise StoreError(f"the schema of processing's database lacks {', '.join(missing)}: start csi processing run")
-    with db.reading():
-        yield runtime.Processing(settings, net.Net())
-
-
-def redacted(value: Any) -> Any:
-    """The document without secrets: an error may quote a provider's answer, and that a key we sent."""
-    if isinstance(value, dict):
-        return {
-            name: logs.redact(one) if name in FREE_TEXT_FIELDS and isinstance(one, str) else redacted(one)
-            for name, one in value.items()
-        }
-    return [redacted(one) for one in value] if isinstance(value, list) else value
-
-
-def echo_documents(
-    documents: Sequence[SpecDocument],
-    head: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    as_json: bool,
-    empty: str | None = None,
-) -> None:
-    """Print the documents as JSON, or their rows as a table; `empty` replaces a table without rows."""
-    if as_json:
-        echo_json([redacted(document.shape()) for document in documents])
-    elif rows or empty is None:
-        echo_table(head, [[*map(str, row)] for row in rows])
-    else:
-        click.echo(empty)
 
 
 @click.group()
@@ -286,15 +227,6 @@ def print_digest(config_path: Path | None, day: str | None, html: bool) -> None:
     click.echo(logs.redact(as_html if html else markdown))
 
 
-def checked_day(text: str) -> str:
-    from datetime import date
-
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError as error:
-        raise click.BadParameter(f"{text[:20]!r} is not a day; write it as 2026-02-22") from error
-
-
 @processing.command()
 @processing_option
 def release(config_path: Path | None) -> None:
@@ -468,82 +400,3 @@ def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, 
 def _echo(doc: DeadLetterJobDocument) -> None:
     who = f", {plain(logs.redact(doc.assigned_to))}" if doc.assigned_to else ""
     click.echo(f"{doc.job_id}: {doc.dlq_status}{who}")
-
-
-@click.group("audit")
-def audit_group() -> None:
-    """Read processing's audit log. It is append-only: entries are deleted only after their retention."""
-
-
-@audit_group.command("list")
-@processing_option
-@json_option
-@click.option("--since", type=DurationType(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
-@click.option("--agent", help="Of this agent only.")
-@click.option("--outcome", type=_OUTCOMES, help="With this outcome only.")
-@click.option("--video", help="About this video only.")
-@click.option("--correlation", help="About one event: its event_id.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000))
-def list_entries(
-    config_path: Path | None, as_json: bool, since: float | None, limit: int, **filters: str | None
-) -> None:
-    """List entries, the newest first. `sensitive`: the action touched personal or confidential text."""
-    with processing_session(config_path) as rt:
-        after = rt.now() - since if since is not None else 0.0
-        entries = audit.search(limit=limit, since=after, **filters)
-    head = ("time", "agent", "action", "outcome", "ms", "USD", "sensitive", "about", "details")
-    first = attrgetter("timestamp", "agent_name", "action", "outcome")
-    rows = [
-        (
-            *first(entry),
-            "" if entry.duration_ms is None else f"{entry.duration_ms:g}",
-            "" if entry.api_cost_usd is None else entry.api_cost_usd,
-            "yes" if entry.sensitive_data else "",
-            entry.resource_id or "",
-            logs.redact(entry.error_message or entry.data_summary or ""),
-        )
-        for entry in entries
-    ]
-    echo_documents(entries, head, rows, as_json=as_json, empty="no entries")
-
-
-@click.group("runs")
-def runs_group() -> None:
-    """Show the daily runs: planned, running, completed. Every number is counted from rows."""
-
-
-@runs_group.command("list")
-@processing_option
-@json_option
-@click.option("--limit", default=30, show_default=True, type=click.IntRange(1, 10_000))
-def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
-    """List runs, the newest first."""
-    from csi.processing.store.runs import page
-
-    with processing_session(config_path):
-        listed = page(limit)
-    head = ("run", "status", "discovered", "summarized", "skipped", "failed", "dlq", "USD", "success %")
-    counts = attrgetter("run_id", "status", "discovered", "summarized", "skipped", "failed", "dlq")
-    rows = [(*counts(run), f"{run.budget_used_usd:.4f}", f"{run.success_rate:g}") for run in listed]
-    echo_documents(listed, head, rows, as_json=as_json, empty="no runs yet")
-
-
-@runs_group.command("show")
-@processing_option
-@json_option
-@click.argument("run_id", required=False)
-def show_run(config_path: Path | None, as_json: bool, run_id: str | None) -> None:
-    """Show one run, counted now. Without an argument: today's run."""
-    from csi.processing.store.runs import find
-
-    with processing_session(config_path) as rt:
-        day = checked_day(run_id) if run_id else rt.today()
-        if day != rt.today() and find(day) is None:
-            raise CsiError(f"there was no run on {day}; see: csi runs list")
-        doc = runs.describe_run(rt, day).shape()
-    if as_json:
-        echo_json(doc)
-        return
-    for name, value in doc.items():
-        if name != "configuration_snapshot":
-            click.echo(f"{name:<28} {plain(value)}")

@@ -7,10 +7,10 @@ several hosts each host needs the file, or the destination names variables of th
 import fcntl
 import json
 import os
-import secrets as randomness
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 from pydantic import SecretStr
 
@@ -63,7 +63,7 @@ def change(state_dir: Path, name: str, values: Mapping[str, str | None]) -> None
     block: dict[str, str | None] = {**every.get(name, {}), **values}
     every[name] = {key: text for key, text in block.items() if text is not None}
     path = state_dir / FILE
-    draft = path.with_name(f".{FILE}.{randomness.token_hex(4)}")
+    draft = path.with_name(f".{FILE}.{token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump({key: one for key, one in every.items() if one}, file)

@@ -11,7 +11,7 @@ from csi.adapters import registry
 from csi.admin.watches import sync_without_worker
 from csi.config.loader import read_config
 from csi.config.settings import Settings
-from csi.doctor import local, services
+from csi.doctor import local_checks, service_checks
 from csi.doctor.finding import Finding
 from csi.errors import ConfigError, StoreError
 from csi.pipeline import schedule
@@ -51,18 +51,18 @@ def examine(options: CheckOptions) -> Iterator[Finding]:
     for secret in secret_values(loaded.settings):
         logs.register_secret(secret)
     settings = loaded.settings
-    yield from local.check_config(loaded)
-    yield from local.check_secrets(settings, options.env)
-    yield from local.check_state(settings)
-    yield from local.check_disk(settings)
-    yield from local.check_sqlite(settings)
-    found = local.check_database(loaded.settings)
+    yield from local_checks.check_config(loaded)
+    yield from local_checks.check_secrets(settings, options.env)
+    yield from local_checks.check_state(settings)
+    yield from local_checks.check_disk(settings)
+    yield from local_checks.check_sqlite(settings)
+    found = local_checks.check_database(loaded.settings)
     is_usable = found.level == "ok"
     if options.at_work:
         yield found
     with configured_net(loaded.settings) as net:
         rt = Runtime(loaded.settings, net)
-        yield from local.check_clock(rt.now())
+        yield from local_checks.check_clock(rt.now())
         if is_usable:
             yield from _distinct(_guarded(loaded.settings, _rows(rt, options)))
         elif options.online:
@@ -78,17 +78,17 @@ def examine_running(rt: Runtime, env: Mapping[str, str], *, online: bool) -> Ite
     Neither the configuration file nor the queue is checked: the file is used at the next start, and this process does
     not use the queue."""
     yield Finding("config", "skip", f"this process runs with what it read at its start; the file: {_ON_HOST}")
-    yield from local.check_secrets(rt.settings, env)
-    yield from local.check_state(rt.settings)
-    yield from local.check_disk(rt.settings)
-    yield from local.check_sqlite(rt.settings)
-    yield from local.check_clock(rt.now())
+    yield from local_checks.check_secrets(rt.settings, env)
+    yield from local_checks.check_state(rt.settings)
+    yield from local_checks.check_disk(rt.settings)
+    yield from local_checks.check_sqlite(rt.settings)
+    yield from local_checks.check_clock(rt.now())
     yield from _guarded(rt.settings, _open_rows(rt, online=online))
     yield Finding("queue", "skip", f"the product does not know its task queue: {_ON_HOST}")
 
 
 def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
-    yield local.check_schema(rt.settings)
+    yield local_checks.check_schema(rt.settings)
     yield from _outside(rt) if online else ()
     yield from _at_work(rt, online=online)
 
@@ -99,20 +99,20 @@ def _rows(rt: Runtime, options: CheckOptions) -> Iterator[Finding]:
         yield from _guarded(rt.settings, _outside(rt)) if options.online else ()
         if options.at_work:
             yield from _guarded(rt.settings, _at_work(rt, online=options.online))
-            yield from services.check_sidecar(rt, options.sidecar_url(rt.settings)) if options.online else ()
+            yield from service_checks.check_sidecar(rt, options.sidecar_url(rt.settings)) if options.online else ()
 
 
 def _at_work(rt: Runtime, *, online: bool) -> Iterator[Finding]:
     facts = gather(rt)
-    yield from services.check_verdict(rt, facts, online=online)
-    yield from services.check_watches(rt, facts)
-    yield from services.check_jobs(rt)
+    yield from service_checks.check_verdict(rt, facts, online=online)
+    yield from service_checks.check_watches(rt, facts)
+    yield from service_checks.check_jobs(rt)
 
 
 def _outside(rt: Runtime) -> Iterator[Finding]:
-    yield from services.check_receivers(rt)
-    yield from services.check_api(rt)
-    yield from services.check_sources(rt)
+    yield from service_checks.check_receivers(rt)
+    yield from service_checks.check_api(rt)
+    yield from service_checks.check_sources(rt)
 
 
 def _guarded(settings: Settings, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def _guarded(settings: Settings, findings: Iterator[Finding]) -> Iterator[Findin
     try:
         yield from findings
     except (StoreError, DatabaseError) as error:
-        yield local.database_fault(settings, error)
+        yield local_checks.database_fault(settings, error)
 
 
 def _distinct(findings: Iterator[Finding]) -> Iterator[Finding]:

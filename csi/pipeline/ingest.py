@@ -31,6 +31,7 @@ NO_SOURCE_WAIT = 60.0
 AHEAD = "inbox"
 """The key of the one wake-up for all items whose turn has not come."""
 
+AHEAD_WAIT = 0.5
 _AHEAD = threading.Lock()
 
 
@@ -58,6 +59,8 @@ def ingest_ahead(rt: Runtime) -> list[Wake]:
     """Handle the next items of a flood before their turn. One task at a time in this process: it has the lowest
     priority and wakes itself again after each claim, so it uses what no other watch needs. If it is lost, the items are
     handled at their turn."""
+    if rt.process.poll_slots.has_line():
+        return [Wake("ahead", AHEAD, at=rt.now() + AHEAD_WAIT)]
     if not _AHEAD.acquire(blocking=False):
         return []
     try:

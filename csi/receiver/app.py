@@ -167,7 +167,7 @@ async def readyz(request: Request) -> Response:
 
 
 async def stats(request: Request) -> Response:
-    """Three counters, for whoever has the token of the sender. A proxy could forward this path to anybody."""
+    """Three counters, for clients with the token of the sender: a proxy may forward this path from outside."""
     service: ReceiverService = request.app.state.receiver
     given = request.headers.getlist("authorization")
     try:

@@ -54,6 +54,10 @@ class PollSlots:
             self._waiting.discard(watch_id)
             return watch_id
 
+    def has_line(self) -> bool:
+        """Whether a watch waits for a slot."""
+        return bool(self._waiting)
+
     def _has_room(self, host: str, slots: int) -> bool:
         most = min(max(slots - max(slots // 6, 1), 1), self._limits.get(host, slots))
         return self._used.total() < slots and self._used[host] < most

@@ -1,4 +1,4 @@
-"""Where does the sidecar listen?"""
+"""The address at which the sidecar listens."""
 
 from csi.runtime import Runtime
 from csi.store import heartbeats

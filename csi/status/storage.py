@@ -1,4 +1,4 @@
-"""Can the database be written? Free space, write-ahead log and write lock, for health checks."""
+"""Whether the database can be written: free space, write-ahead log and write lock, for health checks."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Is the worker alive? The one rule that every surface uses."""
+"""Whether the worker is alive: the one rule that every surface uses."""
 
 import json
 from dataclasses import dataclass, replace

@@ -142,7 +142,7 @@ def paid(sources: Iterable[str]) -> list[PaidWatch]:
 
 
 def make_due(watch_id: int, at: float) -> int:
-    """Make an active watch due at this time if it is due later, and nobody polls it now. Returns how many changed."""
+    """Make an active watch due at this time if it is due later and no thread polls it. Returns how many changed."""
     sql = """UPDATE watches SET next_poll_at = ?, wake_at = ? WHERE id = ? AND state = 'active' AND next_poll_at > ?
         AND lease_token IS NULL"""
     with writing():

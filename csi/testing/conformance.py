@@ -19,18 +19,17 @@ from typing import Any, ClassVar
 
 from csi import clock
 from csi.adapters import registry
-from csi.adapters.base import Position, RawEvent, ReadResult, SampleAnswer, SourceAdapter, SourceSamples, Tools
+from csi.adapters.base import RawEvent, ReadResult, SampleAnswer, SourceSamples
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
-from csi.testing.recorded_net import Change, RecordedNet, refuse
+from csi.testing.damaged_samples import BAD_ANSWERS, damaged_items
+from csi.testing.sample_reader import Adapter, SampleReader
 
 LONGEST_KEY = 512
 LONGEST_SUBJECT = 256 * 1024
 DAY = 86_400.0
 PATIENCE = 6.0
 """How long a cancelled read may take to end."""
-
-Adapter = type[SourceAdapter]
 
 
 @dataclass(frozen=True)
@@ -40,37 +39,6 @@ class CheckResult:
     name: str
     what: str
     faults: tuple[str, ...]
-
-
-# ── reading the samples ─────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class SampleReader:
-    """An adapter that reads its samples, with a clock of its own."""
-
-    kind: Adapter
-    samples: SourceSamples
-    change: Change = lambda answer: answer
-    now: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.net = RecordedNet(self.samples, self.change)
-        moment = self.now or self.samples.now
-        tools = Tools(net=self.net, web=self.net, secret=self.samples.secrets.get, now=lambda: moment)
-        self.adapter = self.kind(self.samples.settings, tools)
-
-    def refs(self) -> list[str]:
-        settings = self.adapter.settings
-        return [watch.ref for watch in settings.watches] if settings.watch_key else [self.kind.name]
-
-    def read(self, ref: str, progress: Callable[[], None] = lambda: None) -> ReadResult:
-        watches = {watch.ref: watch for watch in self.adapter.settings.watches}
-        via = self.adapter.via_of(watches[ref]) if ref in watches else "feed"
-        return self.adapter.read(Position(ref, via=via, progress=progress))
-
-    def items(self) -> list[RawEvent]:
-        return [item for ref in self.refs() for item in self.read(ref).items]
 
 
 def _samples(kind: Adapter) -> SourceSamples:
@@ -192,7 +160,7 @@ def check_bad_input(kind: Adapter) -> Iterator[str]:
                 yield f"read() of an answer that is {name} raises {type(error).__name__}: {error}"
     reader = SampleReader(kind, samples)
     for item in reader.items()[:20]:
-        for what, damaged in _damaged(item):
+        for what, damaged in damaged_items(item):
             for method in (reader.adapter.normalize, reader.adapter.item_key):
                 try:
                     method(damaged)
@@ -344,64 +312,6 @@ def _identities(reader: SampleReader, items: Iterable[RawEvent]) -> Iterator[tup
 def _through_json(item: RawEvent) -> RawEvent:
     """The item as the database gives it back."""
     return replace(item, payload=json.loads(json.dumps(item.payload)))
-
-
-def _body(body: bytes) -> Change:
-    return lambda answer: replace(answer, body=body)
-
-
-def _status(status: int) -> Change:
-    return lambda answer: replace(answer, status=status, body=b"<html>no</html>", headers={"Content-Type": "text/html"})
-
-
-BAD_ANSWERS: dict[str, Change] = {
-    "empty": _body(b""),
-    "an HTML page": _body(b"<!doctype html><html><head><title>Sign in</title></head><body>x</body></html>"),
-    "not text": _body(bytes(range(256)) * 8),
-    "null": _body(b"null"),
-    "a list": _body(b"[1, null, {}, [], \"x\"]"),
-    "an object": _body(b'{"items": {"a": 1}, "entries": 3, "data": [null]}'),
-    "nested deep": _body(b"[" * 100_000),
-    "cut in the middle": lambda answer: replace(answer, body=answer.body[: len(answer.body) // 2]),
-    "cut by one byte": lambda answer: replace(answer, body=answer.body[:-1]),
-    **{f"a {status}": _status(status) for status in (204, 301, 304, 400, 401, 403, 404, 410, 429, 500, 503)},
-    "missing": refuse,
-}  # fmt: skip
-
-
-def _damaged(item: RawEvent) -> Iterator[tuple[str, RawEvent]]:
-    yield "without its payload", replace(item, payload={})
-    for path in list(_paths(item.payload))[:60]:
-        shown = ".".join(map(str, path))
-        for word, value in (("null", None), ("a number", -1), ("a list", [None]), ("an object", {"x": []}), ("", "")):
-            yield f"whose {shown} is {word or 'empty'}", _with(item, path, value)
-        yield f"without {shown}", _with(item, path, None, delete=True)
-    yield "of another type", replace(item, event_type="something_else")
-    yield "with a time that is none", replace(item, occurred_at="yesterday")
-
-
-def _paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    inner: Iterable[tuple[str | int, Any]] = ()
-    if isinstance(value, dict):
-        inner = value.items()
-    elif isinstance(value, list):
-        inner = enumerate(value[:3])
-    for name, one in inner:
-        yield (*path, name)
-        if len(path) < 3:
-            yield from _paths(one, (*path, name))
-
-
-def _with(item: RawEvent, path: tuple[str | int, ...], value: Any, *, delete: bool = False) -> RawEvent:
-    payload: Any = copy.deepcopy(item.payload)
-    place: Any = payload
-    for step in path[:-1]:
-        place = place[step]
-    if delete:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    return replace(item, payload=payload)
 
 
 def _ends_when_cancelled(kind: Adapter, samples: SourceSamples) -> bool:

@@ -19,7 +19,7 @@ from csi.errors import CsiError, StoreError
 from csi.runtime import Runtime
 from csi.status.facts import SystemFacts, gather
 from csi.store import database_faults
-from csi.web import api, documents, feeds, health, metrics, openapi
+from csi.web import api, docs_pages, feeds, health, metrics, openapi
 from csi.web.auth import SAFE_METHODS
 from csi.web.guards import UNKNOWN_PATH, ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
@@ -30,7 +30,7 @@ from csi.web.page_rendering import error_in_navigation, show_file
 from csi.web.pages import pages
 from csi.web.responses import problem, reply
 from csi.web.shared_state import Sidecar
-from csi.worker.alert_standby import AlertStandby, run_in_background
+from csi.worker.sidecar_alerting import AlertStandby, run_in_background
 
 Handlers = Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]]
 
@@ -71,7 +71,7 @@ def create_app(
             Mount("/admin", admin),
             Route("/mcp", McpEndpoint(sidecar)),
             Route("/static/{name}", show_file),
-            Route("/docs/{name}", documents.show_document),
+            Route("/docs/{name}", docs_pages.show_document),
             *feeds.routes(),
             Mount("/hooks", HookListener(sidecar)),
             *(Route(path, dashboard) for path in page_paths),

@@ -164,8 +164,11 @@ def read_cookie(cookie: str, key: bytes, now: float) -> Session | None:
     text = _signed_text(cookie[:300], key, "session")
     if text is None:
         return None
-    role, number, until = text.split(".")
-    session = Session("admin" if role == "admin" else "reader", number, float(until))
+    try:
+        role, number, until = text.split(".")
+        session = Session("admin" if role == "admin" else "reader", number, float(until))
+    except ValueError:
+        return None
     return session if now < session.until <= now + SESSION_SECONDS + 60 else None
 
 
@@ -189,7 +192,7 @@ def read_message(cookie: str, key: bytes) -> FlashMessage | None:
         return None
     try:
         color, content = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, TypeError, RecursionError, binascii.Error):
         return None
     return FlashMessage("good" if color == "good" else "bad", str(content))
 

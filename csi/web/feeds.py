@@ -68,7 +68,7 @@ class FeedQuery(RequestModel):
 
 
 @dataclass(frozen=True)
-class FeedDocument:
+class EventFeed:
     """What a feed consists of, whatever its format."""
 
     title: str
@@ -184,7 +184,7 @@ def _render(rt: Runtime, format: Format, query: FeedQuery, url: str) -> bytes:
         return watches.export_list(rt).encode()
     instance = rt.settings.csi.instance_id
     found = event_search.newest(_event_query(rt, query), query.limit)
-    feed = FeedDocument(
+    feed = EventFeed(
         title=f"CSI events of {instance}" + (f" ({query.address()})" if query.address() else ""),
         author=f"CSI {instance}",
         url=url,
@@ -213,7 +213,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip())))
 
 
-def atom(feed: FeedDocument) -> bytes:
+def atom(feed: EventFeed) -> bytes:
     """RFC 4287."""
     root = ElementTree.Element("feed", xmlns=ATOM)
     _add(root, "id", feed.feed_id)
@@ -242,7 +242,7 @@ def atom(feed: FeedDocument) -> bytes:
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def json_feed(feed: FeedDocument) -> bytes:
+def json_feed(feed: EventFeed) -> bytes:
     """JSON Feed 1.1. `_csi` has the event as a receiver gets it, without the time of one attempt."""
     items = []
     for event in feed.items:

@@ -22,10 +22,10 @@ from csi.status.facts import gather
 from csi.store import audit
 from csi.web import auth, health
 from csi.web.auth import SAFE_METHODS, AccessRules, Role, Session, access_rules, check_origin
-from csi.web.guess_brake import GuessBrake
 from csi.web.page_rendering import Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
+from csi.web.token_guess_limit import GuessBrake
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0

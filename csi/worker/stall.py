@@ -1,4 +1,4 @@
-"""Do the worker's threads make progress? Rules over what the process knows of its tasks; pure."""
+"""Whether the worker's threads make progress: rules over what the process knows of its tasks; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.bench import catalogue, figures, floor, growth, line, peer, poll, receiver, scale, startup, targets
+from ops.bench import catalogue, figures, floor, growth, highvolume, line, peer, poll, receiver, scale, startup, targets
 
 PARTS = ("line", "poll", "receiver", "growth", "startup", "scale", "catalogue")
+ON_REQUEST = ("highvolume",)
+"""Parts that run only when they are named: this one takes minutes and measures volumes, no speed."""
 
 
 def measure_line(count: int, seconds: float) -> dict[str, Any]:
@@ -65,6 +67,14 @@ def measure_scale(count: int) -> dict[str, Any]:
     return scale.measure(count)
 
 
+def measure_highvolume(hours: float) -> dict[str, Any]:
+    found = {}
+    for name, length in (("batches", hours), ("streaming", hours / 12)):
+        _say(f"{name}: {length:g} simulated hours of {highvolume.SUBREDDITS} subreddits, three bursts, a slow receiver")
+        found[name] = highvolume.measure(hours=length, streaming=name == "streaming")
+    return found
+
+
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text} …", file=sys.stderr, flush=True)
 
@@ -78,6 +88,7 @@ def _work(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "growth": lambda: measure_growth(sizes),
         "startup": startup.measure,
         "catalogue": lambda: measure_catalogue(options.captures),
+        "highvolume": lambda: measure_highvolume(options.hours),
         "scale": lambda: measure_scale(min(options.count, scale.COUNT)),
     }
 
@@ -97,13 +108,14 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them when none is named")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *ON_REQUEST, []], help="default: all but highvolume")
     parser.add_argument("--count", type=int, default=10_000, help="items of the line")
     parser.add_argument("--seconds", type=float, default=line.STEADY_SECONDS, help="of the steady rate")
     parser.add_argument("--received", type=float, default=60.0, help="seconds of the receiver's load")
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
     parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")
+    parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of highvolume")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="say which ratio fell by more than a third; exit code 1")
     parser.add_argument("--write-baseline", action="store_true")

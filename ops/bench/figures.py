@@ -14,15 +14,20 @@ WIDTH = 14
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """The line beside its peers, and what kill -9 cost the other pipeline. Nothing where the line was not measured."""
+    """The line beside its peers, what kill -9 cost the other pipeline, and volumes: what of it was measured."""
+    volumes = [_volume(name, one) for name, one in report.get("highvolume", {}).items()]
     found = report.get("line")
     if found is None:
-        return []
+        return volumes
     rows = [
         *(row for tier in ("standard", "urgent") for row in _tier(tier, found[tier])),
         _row(f"urgent, {found['steady']['rate']:g} a second", found["steady"]),
     ]
-    return [_head(), *rows, *_killed(found.get("peer_killed"))]
+    return [_head(), *rows, *_killed(found.get("peer_killed")), *volumes]
+
+
+def _volume(name: str, found: dict[str, Any]) -> str:
+    return f"high volume, {name}: " + " ".join(f"{key}={value}" for key, value in found.items())
 
 
 def _tier(name: str, found: dict[str, Any]) -> list[str]:

@@ -47,6 +47,19 @@ TARGETS = (
     Target("next job beside a million finished ones", "catalogue.next_job.ms", 5, at_least=False, unit=" ms"),
     Target("next job, rows read for ten", "catalogue.next_job.rows_read", 10, at_least=False),
     Target("two workers beside one, slow receiver", "scale.waiting.ratio", 1.6, is_ratio=True),
+    *(
+        Target(f"high volume, {name}: {what}", f"highvolume.{name}.{key}", bound, at_least=at_least, unit=unit)
+        for name in ("batches", "streaming")
+        for what, key, bound, at_least, unit in (
+            ("lost", "lost", 0, False, ""),
+            ("sent twice", "again", 0, False, ""),
+            ("most that waited", "most_waiting", 20_000, False, ""),
+            ("memory, simulator included", "peak_mb", 256, False, " MB"),
+            ("growth of memory", "memory_growth_mb", 48, False, " MB"),
+        )
+    ),
+    Target("high volume, batches: reading slowed down, times", "highvolume.batches.slowest", 1.5),
+    Target("high volume, batches: the problem was shown", "highvolume.batches.problem_shown", 1),
     Target("urgent, longest delay by retention", "growth.retention.longest_delay_ms", 250, at_least=False, unit=" ms"),
 )
 
@@ -70,7 +83,7 @@ def table(report: dict[str, Any]) -> list[str]:
         wanted = f"{'≥' if target.at_least else '≤'} {target.bound:g}{target.unit}"
         shown = "not measured" if value is None else f"{value:.2f}{target.unit}"
         verdict = "" if value is None else ("pass" if is_met(target, value) else "FAIL")
-        lines.append(f"{target.name:46}{wanted:>14}{shown:>18}  {verdict}")
+        lines.append(f"{target.name:52}{wanted:>14}{shown:>18}  {verdict}")
     return lines
 
 

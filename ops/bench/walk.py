@@ -21,19 +21,21 @@ def walk(rt: Runtime, until: Callable[[], bool]) -> None:
         if not todo:
             time.sleep(0.05)
         while todo:
-            todo += _step(rt, todo.pop(0))
+            todo += [wake for wake in step(rt, todo.pop(0)) if wake.at is None]
 
 
-def _step(rt: Runtime, wake: Wake) -> list[Wake]:
+def step(rt: Runtime, wake: Wake) -> list[Wake]:
     match wake.step:
         case "poll":
-            found = [wake for wakes in poll.poll(rt, int(wake.key)) for wake in wakes]
+            return [wake for wakes in poll.poll(rt, int(wake.key)) for wake in wakes]
         case "ingest":
-            found = ingest.ingest(rt, int(wake.key))
+            return ingest.ingest(rt, int(wake.key))
+        case "ahead":
+            return ingest.ingest_ahead(rt, int(wake.key))
         case "flush":
-            found = flush.flush(rt, str(wake.key))
+            return flush.flush(rt, str(wake.key))
         case "deliver":
-            found = [wake for wakes in deliver.deliver(rt, int(wake.key)) for wake in wakes]
-        case _:
-            found = []
-    return [it for it in found if it.at is None]
+            return [wake for wakes in deliver.deliver(rt, int(wake.key)) for wake in wakes]
+        case "probe":
+            return deliver.probe(rt, str(wake.key))
+    return []

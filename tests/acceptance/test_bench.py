@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(*line: str) -> dict:
+def run(*line: str, timeout: float = 150) -> dict:
     command = [sys.executable, "-m", *line, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -100,3 +100,16 @@ def test_the_line_stands_beside_its_peers_and_what_was_not_measured_is_left_out(
     assert "1500" in said[1]
     assert said[-1] == "Celery and Redis, killed 5 times: 2 lost, 7 sent again"
     assert figures.lines({"startup": {}}) == []
+
+
+@pytest.mark.faults
+def test_high_volume_loses_nothing_and_reading_slows_down():
+    found = run("ops.bench", "highvolume", "--hours", "24", timeout=900)["highvolume"]
+    for name in ("batches", "streaming"):
+        one = found[name]
+        assert (one["lost"], one["extra"], one["again"]) == (0, 0, 0), one
+        assert one["published"] == one["delivered"] >= 15_000
+        assert one["most_waiting"] <= one["limit"]
+        assert one["memory_growth_mb"] < 48
+    assert found["batches"]["slowest"] >= 1.5
+    assert found["batches"]["problem_shown"] == 1

@@ -2,11 +2,11 @@
 
 from csi import main
 from csi.status import worker, worker_problems
-from csi.worker import alert_standby
+from csi.worker import sidecar_alerting
 
 
 def run() -> None:
-    alert_standby.ROUND_SECONDS, alert_standby.QUIET_SECONDS = 1.0, 20.0
+    sidecar_alerting.ROUND_SECONDS, sidecar_alerting.QUIET_SECONDS = 1.0, 20.0
     worker.FRESH_SECONDS, worker_problems.SILENT_SECONDS = 12.0, 15.0
     main.main()
 

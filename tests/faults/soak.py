@@ -7,6 +7,9 @@ same weather, not the same bytes.
 import argparse
 import os
 import random
+import shutil
+import signal
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -14,14 +17,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from csi.receiver.app import INGEST_PATH
 from tests.fakes.fault_proxy import LOST, PASS, FaultProxy, Manner
 from tests.faults.oracle import Bounds, judge, line, violations
+from tests.faults.test_storage import ask, sidecar
+from tests.rigs.failing_disk import MODES, FailingDisk
+from tests.rigs.memory_limit import MemoryLimit, memory_limit
 from tests.rigs.processes import (
     Installation,
+    Worker,
     handles,
     installation,
     leaks,
@@ -33,6 +43,8 @@ from tests.rigs.processes import (
 )
 
 DRAIN_SECONDS = 120.0
+EXCUSED_SECONDS = 30.0
+"""So long after its disk failed a worker may end with code 7; the service manager starts it again."""
 LONGEST = 6 * 3600.0
 SOURCE_FAULTS = ["", "", "storm", "feed:404#40", "api:503=1%50", "any:slow=1s%30", "any:reset%20", "api:cut%20"]
 WIRES: dict[str, list[Manner]] = {
@@ -50,9 +62,19 @@ class Run:
     box: Installation
     proxy: FaultProxy
     rng: random.Random
+    web_port: int
+    disk: FailingDisk | None
+    memory: MemoryLimit | None
     in_flight: int = 0
+    disk_failed_at: float = float("-inf")
+    worker: Worker = field(init=False)
     peaks: dict[str, float] = field(default_factory=lambda: {"memory": 0.0, "wal": 0.0, "handles": 0.0})
     done: Counter[str] = field(default_factory=Counter)
+
+    def start(self) -> None:
+        self.worker = self.box.start(**(self.disk.env if self.disk else {}))
+        if self.memory is not None:
+            self.memory.join(self.worker.pid)
 
     def act(self, name: str, action: Callable[["Run"], None]) -> None:
         self.done[name] += 1
@@ -62,14 +84,18 @@ class Run:
 
     def supervise(self) -> None:
         """What a service manager does: a worker that ended by itself is started again, and it is counted."""
-        if self.box.processes[-1].poll() is not None:
-            self.done["ended-by-itself"] += 1
-            self.box.start()
+        code = self.worker.poll()
+        if code is None:
+            return
+        is_excused = code == 7 and time.monotonic() - self.disk_failed_at < EXCUSED_SECONDS
+        self.done["ended-with-the-disk" if is_excused else "ended-by-itself"] += 1
+        self.in_flight += self.box.in_flight(self.worker)
+        self.start()
 
     def measure(self) -> None:
-        worker = self.box.processes[-1]
-        if worker.poll() is None:
-            found = {"memory": memory(worker.pid), "wal": wal_size(self.box), "handles": float(handles(worker.pid))}
+        if self.worker.poll() is None:
+            pid = self.worker.pid
+            found = {"memory": memory(pid), "wal": wal_size(self.box), "handles": float(handles(pid))}
             self.peaks = {name: max(value, found[name]) for name, value in self.peaks.items()}
 
 
@@ -78,16 +104,57 @@ def publish_some(run: Run) -> None:
 
 
 def kill_worker(run: Run) -> None:
-    run.in_flight += run.box.kill(run.box.processes[-1])
-    run.box.start()
+    run.in_flight += run.box.kill(run.worker)
+    run.start()
 
 
 def stop_worker(run: Run) -> None:
-    worker = run.box.processes[-1]
+    worker = run.worker
     worker.terminate()
     if not wait_until(lambda: worker.poll() is not None, 40):
         run.in_flight += run.box.kill(worker)
-    run.box.start()
+    run.start()
+
+
+def freeze_worker(run: Run) -> None:
+    """SIGSTOP, sometimes for longer than any lease."""
+    run.worker.send_signal(signal.SIGSTOP)
+    time.sleep(run.rng.choice([1.0, 5.0, 40.0]))
+    run.worker.send_signal(signal.SIGCONT)
+
+
+def fail_disk(run: Run) -> None:
+    """Writes fail, are short or torn, for worker and sidecar."""
+    if run.disk is None:
+        return
+    run.disk.fail(run.rng.choice(list(MODES)), percent=run.rng.choice([5, 50, 100]))
+    end = time.monotonic() + run.rng.choice([1.0, 5.0, 20.0])
+    while time.monotonic() < end:
+        run.disk_failed_at = time.monotonic()
+        time.sleep(0.5)
+        run.supervise()
+    run.disk.heal()
+
+
+def exhaust_memory(run: Run) -> None:
+    if run.memory is None:
+        return
+    worker = run.worker
+    with run.memory.exhausted():
+        wait_until(lambda: worker.poll() is not None, 30)
+    run.in_flight += run.box.kill(worker)
+    run.start()
+
+
+def crowd_sidecar(run: Run) -> None:
+    """Half-open connections; a whole request is answered meanwhile."""
+    with ExitStack() as stack:
+        for _ in range(600):
+            with suppress(OSError):
+                wire = stack.enter_context(socket.create_connection(("127.0.0.1", run.web_port), timeout=5))
+                wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: x")
+        if ask(run.box, run.web_port, "healthz")[0] == 0:
+            run.done["sidecar-silent"] += 1
 
 
 def change_source(run: Run) -> None:
@@ -137,6 +204,10 @@ ACTIONS: dict[str, tuple[int, Callable[[Run], None]]] = {
     "queue-lost": (2, lose_queue),
     "queue-broken": (1, break_queue),
     "lock": (3, hold_lock),
+    "freeze": (2, freeze_worker),
+    "disk": (4, fail_disk),
+    "memory": (2, exhaust_memory),
+    "crowd": (2, crowd_sidecar),
 }
 
 
@@ -146,15 +217,26 @@ def soak(home: Path, seconds: float, seed: int) -> bool:
     weights = [ACTIONS[name][0] for name in names]
     with installation(home, channels=3, playlists=3, site={"seed": seed, "short_pages": True}) as box:
         host, port = box.ua_url.removeprefix("http://").removesuffix(INGEST_PATH).split(":")
-        with FaultProxy((host, int(port))) as proxy:
+        with FaultProxy((host, int(port))) as proxy, ExitStack() as stack:
             box.ua_url = proxy.url(INGEST_PATH)
-            box.start()
-            run, end = Run(box, proxy, rng), time.monotonic() + seconds
+            disk = FailingDisk(home, box.state) if shutil.which("gcc") or shutil.which("cc") else None
+            limit = _memory_limit(stack)
+            port = stack.enter_context(sidecar(box, **(disk.env if disk else {})))
+            print(f"soak: failing writes: {bool(disk)}, memory limit: {bool(limit)}", flush=True)
+            run, end = Run(box, proxy, rng, port, disk, limit), time.monotonic() + seconds
+            run.start()
             while time.monotonic() < end:
                 name = rng.choices(names, weights)[0]
                 run.act(name, ACTIONS[name][1])
                 time.sleep(min(rng.uniform(0.1, 2.0), max(end - time.monotonic(), 0)))
             return _verdict(run, seconds, seed)
+
+
+def _memory_limit(stack: ExitStack) -> MemoryLimit | None:
+    try:
+        return stack.enter_context(memory_limit("csi-soak", 600))
+    except pytest.skip.Exception:
+        return None
 
 
 def _verdict(run: Run, seconds: float, seed: int) -> bool:
@@ -163,7 +245,13 @@ def _verdict(run: Run, seconds: float, seed: int) -> bool:
     run.proxy.manner = lambda: PASS
     wait_until(lambda: run.supervise() or _is_quiet(box), DRAIN_SECONDS)
     back = time.monotonic() - began
-    bounds = Bounds(in_flight_at_crashes=run.in_flight + run.proxy.lost_events, timed=False)
+    # An event whose receipt could not be written, because the disk failed, is sent again like one of a crash.
+    interrupted = box.rows(
+        "SELECT COUNT(*) FROM batch_events e JOIN delivery_attempts a ON a.batch_id = e.batch_id "
+        "WHERE a.outcome = 'interrupted'"
+    )[0][0]
+    crashes = max(run.in_flight, interrupted)
+    bounds = Bounds(in_flight_at_crashes=crashes + run.proxy.lost_events, timed=False)
     account = judge(read_process_ledgers(box))
     broken = violations(account, bounds) + _worn(run, seconds)
     done = ",".join(f"{name}:{number}" for name, number in sorted(run.done.items()))
@@ -178,6 +266,8 @@ def _worn(run: Run, seconds: float) -> list[str]:
     minutes = max(seconds / 60, 1)
     checks = {
         "the worker ended by itself": run.done["ended-by-itself"] > 0,
+        "the sidecar did not answer": run.done["sidecar-silent"] > 0,
+        "the database is damaged": run.box.rows("PRAGMA integrity_check") != [("ok",)],
         "I8 leaks": leaks(run.box) > 0,
         "I10 memory": run.peaks["memory"] > 512,
         "I10 wal": run.peaks["wal"] > 64,

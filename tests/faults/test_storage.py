@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from csi.doctor.local import check_database
+from csi.doctor.local_checks import check_database
 from csi.runtime import load_settings
 from csi.store import database_faults, db
 from csi.worker import retention
@@ -51,7 +51,7 @@ def ask(box: Installation, port: int, page: str) -> tuple[int, dict]:
 
 
 @contextmanager
-def sidecar(box: Installation):
+def sidecar(box: Installation, **env: str):
     """The real sidecar beside the worker; its port."""
     import socket
 
@@ -59,7 +59,7 @@ def sidecar(box: Installation):
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     box.change(lambda config: config.update(web={"port": port}))
-    process = box.start(sys.executable, "-m", "csi.main")
+    process = box.start(sys.executable, "-m", "csi.main", **env)
     box.wait_for(lambda: ask(box, port, "healthz")[0] == 200)
     yield port
     process.terminate()

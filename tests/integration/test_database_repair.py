@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from csi.cli.main import cli
-from csi.doctor.local import check_database
+from csi.doctor.local_checks import check_database
 from csi.errors import StoreError
 from csi.runtime import Runtime, open_runtime
 from csi.status.facts import gather

@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from csi.cli.main import cli
-from csi.doctor import local
-from csi.doctor.local import is_mended
+from csi.doctor import local_checks
+from csi.doctor.local_checks import is_mended
 from csi.store import api_units, db, heartbeats
 from csi.store.catalog import jobs
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver, accept
@@ -283,7 +283,7 @@ def broken_queue(p: Patient) -> Fault:
 
 def disk_full(p: Patient) -> Fault:
     usage = shutil.disk_usage(p.box.state)
-    p.patch.setattr(local.shutil, "disk_usage", lambda place: usage._replace(free=50 * 1024 * 1024))
+    p.patch.setattr(local_checks.shutil, "disk_usage", lambda place: usage._replace(free=50 * 1024 * 1024))
     found = yield "disk"
     p.type(found["remedy"])
     p.patch.undo()

@@ -11,7 +11,7 @@ from csi import logs, runtime
 from csi.admin import mutes
 from csi.alerts import LATE_SECONDS, message
 from csi.dlq import dead_letters
-from csi.doctor.services import check_verdict
+from csi.doctor.service_checks import check_verdict
 from csi.errors import MissingSetting
 from csi.notification_sending import HOLD_SECONDS, RETRY_SECONDS
 from csi.runtime import Runtime

@@ -91,3 +91,9 @@ def test_a_file_system_without_locks_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", refused)
     with pytest.raises(StoreError, match=r"worker.lock cannot be locked: No locks available; use a directory"):
         hold_worker_lock(tmp_path)
+
+
+def test_the_store_loads_no_driver_of_a_server():
+    code = "import csi.store.db, sys; print([name for name in ('psycopg', 'psycopg2') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from csi.admin import destinations as admin_destinations
-from csi.doctor import destination_check, services
+from csi.doctor import destination_check, service_checks
 from csi.net import Net
 from csi.pipeline import deliver, receiver_test
 from csi.status import facts
@@ -213,7 +213,7 @@ def test_doctor_does_not_call_a_receiver_ok_that_refuses_every_event(line):
     line.ua.then = lambda request: json_reply(400, {"ok": False, "error": "no"}) if request.events else accept(request)
     line.publish(8)
     line.wait(30, step=1)
-    (receiver,) = [one for one in services.check_receivers(line.rt) if one.check == "receiver"]
+    (receiver,) = [one for one in service_checks.check_receivers(line.rt) if one.check == "receiver"]
     assert receiver.level == "fail"
     assert "it refuses every event (400)" in receiver.text
     assert "csi dlq list" in receiver.remedy
@@ -231,7 +231,7 @@ def test_a_receiver_that_does_not_confirm_counts_is_named_once(line):
     line.wait(10)
     assert not row().confirms_counts
     assert "does not confirm counts" in destination_status(line.rt, "default").note
-    (warned,) = [one for one in services.check_receivers(line.rt) if one.level == "warn"]
+    (warned,) = [one for one in service_checks.check_receivers(line.rt) if one.level == "warn"]
     assert "does not confirm counts" in warned.text
 
 
@@ -269,7 +269,7 @@ def test_the_end_of_the_certificate_is_read_from_the_connection(line, secure):
 def test_doctor_says_how_long_the_certificate_is_valid(line, secure):
     for days, level in ((15, "ok"), (13, "warn"), (1, "fail")):
         line.clock.time = 4_733_510_400.0 - days * 86_400
-        (found,) = [one for one in services.check_receivers(line.rt) if one.check == "certificate"]
+        (found,) = [one for one in service_checks.check_receivers(line.rt) if one.check == "certificate"]
         assert (found.level, f"expires in {days} day" in found.text) == (level, True)
 
 

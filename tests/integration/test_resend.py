@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from csi.admin import resending
+from csi.admin import resend_by_command
 from csi.config.delivery_settings import RESEND
 from csi.runtime import Runtime
 from csi.status import slo, timeline
@@ -51,7 +51,7 @@ def test_the_same_event_arrives_again_and_is_no_duplicate_of_ours(make_line):
         first = [one for one in ua.requests if one.events]
         before = Event.get()
         line.wait(600)
-        done = resending.resend(line.rt, pks())
+        done = resend_by_command.resend(line.rt, pks())
         line.wait(5)
         again = [one for one in ua.requests if one.events][len(first) :]
     assert (done.events, done.sent, done.failed, done.destinations) == (3, 3, 0, ("default",))
@@ -73,8 +73,8 @@ def test_a_second_command_while_the_first_waits_sends_nothing_twice(make_line):
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         line.wait(40)
-        assert resending.resend(line.rt, pks()).sent == 1
-        twice = resending.resend(line.rt, pks())
+        assert resend_by_command.resend(line.rt, pks()).sent == 1
+        twice = resend_by_command.resend(line.rt, pks())
         line.wait(5)
         sent = [one for one in ua.requests if one.events]
     assert (twice.sent, twice.failed, twice.results[0].note) == (0, 1, "it is queued for this destination already")
@@ -85,11 +85,11 @@ def test_an_event_that_dies_when_it_is_sent_again_stays_delivered_and_its_dead_l
     with ScriptedReceiver(then=for_events(200, 422)) as ua:
         line = make_line(ua, dlq={"auto_redrive": False})
         line.wait(40)
-        resending.resend(line.rt, pks())
+        resend_by_command.resend(line.rt, pks())
         line.wait(5)
         assert db.fetch("SELECT state, cause FROM dead_letter") == [("open", "event")]
         assert events.counts() == {"delivered": 1}
-        done = resending.resend(line.rt, pks())
+        done = resend_by_command.resend(line.rt, pks())
         line.wait(5)
     assert done.results[0].note == "dead letter 1 is replayed"
     assert db.fetch("SELECT state, result FROM dead_letter") == [("replayed", "delivered")]
@@ -104,9 +104,9 @@ def test_a_destination_gets_what_its_filters_accept_even_if_it_never_had_it(make
         line.wait(40)
         line = make_line(ua, items=0, delivery={"destinations": named}, secrets={"CSI_SECRET_MORE": "5f2b" * 8 + "a1"})
         destinations.change("wants", paused_reason="test", paused_at=line.clock())
-        first = resending.resend(line.rt, pks(), "wants")
-        refused = resending.resend(line.rt, pks(), "other")
-        skipped = resending.resend(line.rt, pks(), "other", named=False)
+        first = resend_by_command.resend(line.rt, pks(), "wants")
+        refused = resend_by_command.resend(line.rt, pks(), "other")
+        skipped = resend_by_command.resend(line.rt, pks(), "other", named=False)
     assert first.results[0].note == "sent there for the first time"
     assert any("paused by the operator" in note for note in first.notes)
     assert (refused.sent, "filters of 'other' exclude it" in refused.results[0].note) == (0, True)
@@ -117,7 +117,7 @@ def test_what_was_asked_for_survives_the_end_of_the_process(make_line):
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         line.wait(40)
-        resending.resend(line.rt, pks())
+        resend_by_command.resend(line.rt, pks())
         line.scheduled.clear()  # every wake-up is lost; the row in the outbox is not
         line.wait(5)
         assert len([one for one in ua.requests if one.events]) == 2
@@ -210,7 +210,7 @@ async def test_the_admin_api_sends_again_and_a_reader_does_not(rt):
 
 @pytest.mark.asyncio
 async def test_more_than_a_hundred_need_a_confirmation(rt, monkeypatch):
-    monkeypatch.setattr(resending, "CONFIRM_ABOVE", 2)
+    monkeypatch.setattr(resend_by_command, "CONFIRM_ABOVE", 2)
     async with client_of(rt) as client:
         asked = await client.post("/admin/events/resend", json={"since": "30d"})
         done = await client.post("/admin/events/resend", json={"since": "30d", "confirm": True})
@@ -219,5 +219,5 @@ async def test_more_than_a_hundred_need_a_confirmation(rt, monkeypatch):
 
 def test_a_watch_selects_its_own_events(rt):
     watch = Watch.get()
-    chosen = resending.choose((), EventQuery(watch_id=watch.id))
+    chosen = resend_by_command.choose((), EventQuery(watch_id=watch.id))
     assert chosen == [event.id for event in Event.select().where(Event.watch_id == watch.id).order_by(Event.id)]

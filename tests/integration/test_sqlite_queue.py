@@ -120,3 +120,37 @@ def test_a_locked_queue_can_be_read_and_still_counts_as_failing(tmp_path):
     other.execute("ROLLBACK")
     assert (huey.depth(), huey.failing_since) == (0, None)
     other.close()
+
+
+def test_a_failing_disk_is_no_reason_to_replace_the_file(storage, tmp_path, monkeypatch):
+    """Every statement fails, and a new file would fail like the old one."""
+    connect = SqliteQueueStorage._create_connection
+
+    class FailingConnection:
+        """A connection on a disk that reports an error at every write."""
+
+        def __init__(self, real):
+            self._real = real
+
+        def cursor(self):
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def close(self):
+            self._real.close()
+
+    storage.close()
+    monkeypatch.setattr(SqliteQueueStorage, "_create_connection", lambda self: FailingConnection(connect(self)))
+    for _ in range(3):
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            storage.enqueue(b"a")
+    assert [path.name for path in tmp_path.glob("*broken*")] == []
+    monkeypatch.setattr("tasks.sqlite_queue.BROKEN_SECONDS", 0.0)
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):  # and no recursion
+        storage.enqueue(b"a")
+    assert len(list(tmp_path.glob("*broken*"))) == 1, "the disk takes other files, so it is this one"
+    monkeypatch.undo()
+    storage.close()
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        storage.enqueue(b"a")
+    storage.enqueue(b"b")
+    assert storage.dequeue() == b"b"

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from loguru import logger
 
 from csi.cli.main import cli
-from csi.doctor.local import check_database
+from csi.doctor.local_checks import check_database
 from csi.pipeline import disk_guard, rescue, schedule
 from csi.runtime import Runtime, open_runtime
 from csi.status.storage import StorageStatus, storage_status

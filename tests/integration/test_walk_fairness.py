@@ -150,6 +150,17 @@ def test_what_a_flood_did_ahead_takes_its_turn_where_the_time_decides_what_is_se
     assert last - first == (38 if is_spread else 0)
 
 
+def test_reads_that_wait_for_a_slot_come_before_what_a_flood_does_ahead(taps, clock):
+    list(poll.poll(taps.rt, int(schedule.plan(taps.rt, horizon=0)[0].key)))
+    slots = taps.rt.process.poll_slots
+    assert slots.acquire(2, "taps", 1, urgent=False, due_at=clock())
+    assert not slots.acquire(3, "taps", 1, urgent=False, due_at=clock())
+    assert ingest.ingest_ahead(taps.rt) == [Wake("ahead", ingest.AHEAD, at=clock() + ingest.AHEAD_WAIT)]
+    slots.release("taps")
+    slots.call_next(1)
+    assert [wake.at for wake in ingest.ingest_ahead(taps.rt) if wake.step == "ahead"] == [None]
+
+
 def test_items_of_a_source_that_is_gone_are_not_taken_again_and_again(taps):
     (found,) = poll.poll(taps.rt, int(schedule.plan(taps.rt, horizon=0)[0].key))
     taps.rt.settings.sources.pop("taps")

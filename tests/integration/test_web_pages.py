@@ -31,10 +31,10 @@ from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
 from csi.web.formatting import stamp
-from csi.web.guess_brake import GUESSES
 from csi.web.health import CANNOT_READ
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
+from csi.web.token_guess_limit import GUESSES
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
 from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver

@@ -17,9 +17,9 @@ from csi.receiver.request import RequestError, check_length
 from csi.scheduling.host_pacing import hold_seconds
 from csi.scheduling.watch_health import HostFacts, WatchFacts, do_agree, judge, pause
 from csi.web.auth import host_of
-from csi.web.guess_brake import GUESSES, LOCK_SECONDS, GuessBrake
 from csi.web.operation_definition import _json_object
 from csi.web.responses import HttpProblem
+from csi.web.token_guess_limit import GUESSES, LOCK_SECONDS, GuessBrake
 
 QUOTA = b'{"error": {"code": 403, "errors": [{"reason": "quotaExceeded", "domain": "youtube.quota"}]}}'
 

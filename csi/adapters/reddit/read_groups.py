@@ -4,9 +4,11 @@ A request lists the newest `window` items of its whole group. Busy members push 
 divided by their measured rate: the expected items of one group between two of its reads stay below half of the window.
 """
 
+import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 USUAL_RATE = 500 / 86_400
 """Items a second of a member that was not measured yet."""
@@ -42,7 +44,14 @@ class GroupPlan:
 def plan(rates: Mapping[str, float], interval: float, spacing: float, window: int) -> GroupPlan:
     """The fewest groups whose windows reach far back, as many as the interval has slots for, or as many as are needed.
     Where no number of groups fits, the one that overflows least."""
-    steady = {member: 2.0 ** level(rate) for member, rate in rates.items()}
+    steady = tuple(sorted((member, 2.0 ** level(rate)) for member, rate in rates.items()))
+    return _plan(steady, interval, spacing, window)
+
+
+@lru_cache(maxsize=64)
+def _plan(rates: tuple[tuple[str, float], ...], interval: float, spacing: float, window: int) -> GroupPlan:
+    """Every read asks for the plan, and the steady rates hardly change."""
+    steady = dict(rates)
     order = sorted(steady, key=lambda member: (-steady[member], member))
     if not order:
         return GroupPlan((), interval, 0.0)
@@ -70,10 +79,12 @@ def _packed(
 ) -> GroupPlan:
     """The busiest first, each into the group that has the least so far."""
     groups: list[list[str]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    loads, open_groups = [0.0] * count, [(0.0, place) for place in range(count)]
     for member in order:
-        place = min((n for n in range(count) if len(groups[n]) < LARGEST_GROUP), key=lambda n: (loads[n], n))
+        load, place = heapq.heappop(open_groups)
         groups[place].append(member)
-        loads[place] += rates[member]
+        loads[place] = load + rates[member]
+        if len(groups[place]) < LARGEST_GROUP:
+            heapq.heappush(open_groups, (loads[place], place))
     seconds = max(interval, count * spacing * JITTER)
     return GroupPlan(tuple(tuple(sorted(group)) for group in groups), seconds, max(loads) * seconds / window)

@@ -14,7 +14,10 @@ from csi.errors import CsiError
 ReferenceKind = Literal["channel", "playlist", "video", "handle", "user", "custom"]
 
 LONGEST = 2_000
-ACCEPTED = "give a channel id (UC…), a channel, playlist or video URL, a playlist id, or an @handle"
+ACCEPTED = (
+    "give a channel id (UC…), a channel, playlist or video URL, a playlist id, an @handle, r/subreddit, or the address "
+    "of a page that has a feed"
+)
 FREE_FORMS = "a channel id (UC…), a /channel/UC… URL, a playlist id or URL (list=…), or a feed URL"
 """The forms that need no API key."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, get_args
 from pydantic import AfterValidator, Field
 
 from csi.adapters import registry
-from csi.admin import resending
+from csi.admin import resend_by_command
 from csi.api_models import EventDetail, EventList, ResendReport, Trace
 from csi.api_models.events import EventState
 from csi.config.setting_types import Tier
@@ -94,10 +94,10 @@ def resend(rt: Runtime, body: ResendRequest) -> ResendReport:
         raise HttpProblem(400, "give ids, or since, watch or source")
     begin = None if body.since is None else rt.now() - body.since
     query = None if body.ids else EventQuery(source=body.source, watch_id=body.watch, since=begin)
-    chosen = resending.choose(body.ids, query)
-    if len(chosen) > resending.CONFIRM_ABOVE and not (body.dry_run or body.confirm):
+    chosen = resend_by_command.choose(body.ids, query)
+    if len(chosen) > resend_by_command.CONFIRM_ABOVE and not (body.dry_run or body.confirm):
         raise HttpProblem(400, f"{len(chosen)} events: send confirm: true, or dry_run: true for a preview")
-    done = resending.resend(rt, chosen, body.destination, named=bool(body.ids), dry_run=body.dry_run)
+    done = resend_by_command.resend(rt, chosen, body.destination, named=bool(body.ids), dry_run=body.dry_run)
     return ResendReport.of(done)
 
 

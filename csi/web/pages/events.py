@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from csi import __version__, clock
-from csi.admin import resending
+from csi.admin import resend_by_command
 from csi.api_models import TimelineJson
 from csi.api_models.events import TimelineStep
 from csi.config.durations import parse_since
@@ -131,7 +131,7 @@ async def resend(request: Request) -> Response:
     if not chosen:
         return redirect(request, path, "No event was ticked; nothing is sent again.", "bad")
     sidecar: Sidecar = request.app.state.sidecar
-    done = await sidecar.run(lambda rt: resending.resend(rt, chosen))
+    done = await sidecar.run(lambda rt: resend_by_command.resend(rt, chosen))
     failed = next((f" {one.event_id}: {one.note}." for one in done.results if not one.is_sent), "")
     notes = "".join(f" Note: {note}." for note in done.notes)
     return redirect(request, path, f"{done.words}.{failed}{notes}", "bad" if done.failed else "good")

@@ -7,8 +7,8 @@ import pytest
 from csi.store import alerts, db, heartbeats
 from csi.store.heartbeats import NOTIFIER, SIDECAR, WORKER
 from csi.store.worker_lock import lock_holder
-from csi.worker import alert_standby, alerting
-from csi.worker.alert_standby import AlertStandby
+from csi.worker import alerting, sidecar_alerting
+from csi.worker.sidecar_alerting import AlertStandby
 from csi.worker.unstored_alert import UnstoredAlert
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
@@ -41,8 +41,8 @@ def titles(target):
 
 
 def rounds(clock, rt, *standbys, seconds):
-    for _ in range(int(seconds / alert_standby.ROUND_SECONDS)):
-        clock.move(alert_standby.ROUND_SECONDS)
+    for _ in range(int(seconds / sidecar_alerting.ROUND_SECONDS)):
+        clock.move(sidecar_alerting.ROUND_SECONDS)
         for standby in standbys:
             standby.run_round(rt)
 
@@ -78,13 +78,13 @@ def test_while_a_worker_evaluates_alerts_the_sidecar_sends_nothing(rt, clock, ta
 
 def test_of_several_sidecars_one_evaluates(rt, clock, target, monkeypatch):
     looks = []
-    real = alert_standby.leases.hold_leadership
+    real = sidecar_alerting.leases.hold_leadership
     first, second = AlertStandby(), AlertStandby()
     names = {id(first): "1-a", id(second): "2-b"}
     monkeypatch.setattr(alerting, "evaluate", lambda *given, **more: looks.append(current[0]))
     current = [""]
     hold = lambda role, now, seconds: real(role, now, seconds, holder=current[0])  # noqa: E731
-    monkeypatch.setattr(alert_standby.leases, "hold_leadership", hold)
+    monkeypatch.setattr(sidecar_alerting.leases, "hold_leadership", hold)
     for _ in range(30):
         clock.move(10)
         for standby in (first, second):
@@ -198,8 +198,8 @@ def test_from_memory_the_sidecar_sends_only_where_no_worker_runs(rt, clock, targ
     """The worker's own notifier sends it there."""
     if db.is_postgres():
         pytest.skip("the lock file is for SQLite")
-    monkeypatch.setattr(alert_standby, "lock_holder", lambda state_dir: 4711 if worker_runs else None)
-    monkeypatch.setattr(alert_standby.heartbeats, "write", lambda *_, **__: (_ for _ in ()).throw(FULL))
+    monkeypatch.setattr(sidecar_alerting, "lock_holder", lambda state_dir: 4711 if worker_runs else None)
+    monkeypatch.setattr(sidecar_alerting.heartbeats, "write", lambda *_, **__: (_ for _ in ()).throw(FULL))
     rounds(clock, rt, AlertStandby(), AlertStandby(), seconds=120)
     assert titles(target) == ([] if worker_runs else ["storage (disk)"])
 

@@ -14,11 +14,11 @@ import pytest_asyncio
 from csi.errors import ConfigError
 from csi.runtime import Runtime
 from csi.status.problems import KINDS
-from csi.web import documents, page_rendering
+from csi.web import docs_pages, page_rendering
 from csi.web.app import create_app
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = sorted(documents.files())
+NAMES = sorted(docs_pages.files())
 
 
 def no_runtime() -> Runtime:
@@ -73,7 +73,7 @@ def test_what_a_document_contains_stays_text() -> None:
         "# Title\n\n<script>window.hit = 1</script>\n\n[x](javascript:alert(1)) "
         "[code](../csi/main.py) [other](other.md#a)\n\n![image](http://127.0.0.1/x.png)"
     )
-    html = documents.render(text, frozenset({"other"})).html
+    html = docs_pages.render(text, frozenset({"other"})).html
     assert "<script" not in html
     assert "<img" not in html
     assert 'href="javascript' not in html
@@ -88,7 +88,7 @@ def test_the_wheel_has_the_documents(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as content:
         content.extractall(tmp_path / "site")
     code = (
-        "from csi.web import documents as d; print(d.PACKAGED, *sorted(d.files())); print(d.document('runbook').title)"
+        "from csi.web import docs_pages as d; print(d.PACKAGED, *sorted(d.files())); print(d.document('runbook').title)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
