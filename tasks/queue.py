@@ -15,7 +15,7 @@ from csi.processing.settings import ProcessingSettings
 from csi.sql import make_private_dir
 from tasks.huey_worker import QueueHuey
 from tasks.serializer import JsonSerializer
-from tasks.server_queues import PostgresQueueStorage
+from tasks.server_queues import PostgresQueueStorage, RedisQueueStorage
 from tasks.sqlite_queue import SqliteQueueStorage
 
 NAME = "csi"
@@ -111,12 +111,11 @@ def _processing_secret(settings: ProcessingSettings) -> str:
 def _redis_options(url: str) -> dict[str, Any]:
     """With time limits: a server that takes connections and never answers would block every thread of the worker."""
     try:
-        from huey.storage import PriorityRedisStorage
         from redis import ConnectionPool
     except ImportError as error:
         raise ConfigError("a queue on Redis needs the extra: pip install 'creator-signals[redis]'") from error
     pool = ConnectionPool.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
-    return {"storage_class": PriorityRedisStorage, "connection_pool": pool, "read_timeout": 1}
+    return {"storage_class": RedisQueueStorage, "connection_pool": pool, "read_timeout": 1}
 
 
 def _postgres_storage() -> type:

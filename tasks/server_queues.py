@@ -1,6 +1,10 @@
 """Queues on a server: Huey's storages for PostgreSQL and Redis, for any number of workers that start together."""
 
-from huey.storage import PostgresStorage
+import struct
+import time
+from collections.abc import Sequence
+
+from huey.storage import PostgresStorage, PriorityRedisStorage
 
 TABLES_LOCK = 7_234_503
 """The advisory lock of the transaction that creates the tables; the migrations of the databases have others."""
@@ -19,3 +23,21 @@ class PostgresQueueStorage(PostgresStorage):
             if cursor.fetchone():
                 for sql in self.ddl:
                     cursor.execute(sql)
+
+    def enqueue_many(self, messages: Sequence[tuple[bytes, float]]) -> None:
+        """All or none, in one commit. The notification reaches every thread that waits."""
+        insert = f"insert into {self.table_task} (queue, data, priority) values (%s, %s, %s)"  # noqa: S608 our own name
+        with self.db(commit=True) as cursor:
+            cursor.executemany(insert, [(self.name, data, priority) for data, priority in messages])
+            cursor.execute("select pg_notify(%s, '')", (self.channel,))
+
+
+class RedisQueueStorage(PriorityRedisStorage):
+    """Many messages in one request: each of their own is a round trip, which costs more than the work of an item."""
+
+    def enqueue_many(self, messages: Sequence[tuple[bytes, float]]) -> None:
+        """In this order among those of one priority."""
+        now = int(time.time() * 1e6)
+        # As Huey's own `enqueue` writes one: eight bytes of time, then the message; the score is the negative priority.
+        members = {struct.pack(">Q", now + place) + data: -priority for place, (data, priority) in enumerate(messages)}
+        self.conn.zadd(self.queue_key, members)

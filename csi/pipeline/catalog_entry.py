@@ -1,5 +1,6 @@
 """A new upload that the ingester saw enters the catalogue at once, where its channel is tracked."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from csi import clock
@@ -8,13 +9,13 @@ from csi.store.catalog import channels, videos
 from csi.store.catalog.videos import RefreshPlan, VideoFacts
 
 
-def enter(event: CreatorSignalEvent, now: float) -> bool:
-    """Add the video to the catalogue as `hot` and due now: the first refresh reads its statistics from the API. False:
-    its channel is not tracked, or the video is known. Part of the caller's transaction."""
-    facts = _facts(event.subject)
-    if facts is None or not channels.is_tracked(facts.channel_id):
-        return False
-    return bool(videos.add_unknown([(facts, RefreshPlan("hot", now))], now))
+def enter(events: Iterable[CreatorSignalEvent], now: float) -> None:
+    """Add videos of tracked channels to the catalogue as `hot` and due now: the first refresh reads their statistics
+    from the API. One that is known stays as it is. Part of the caller's transaction."""
+    found = [facts for event in events if (facts := _facts(event.subject)) is not None]
+    tracked = channels.tracked_among({facts.channel_id for facts in found})
+    if new := [(facts, RefreshPlan("hot", now)) for facts in found if facts.channel_id in tracked]:
+        videos.add_unknown(new, now)
 
 
 def _facts(subject: dict[str, Any]) -> VideoFacts | None:

@@ -131,8 +131,7 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         kept = [one for one in normalized if one.item.id in ours]
         stored = _add_new(rt, watch, [one for one in kept if destinations[one.item.id]], now)
         unwanted = _remember_unwanted(rt, [one for one in kept if not destinations[one.item.id]], now)
-        for one in [*(one for one, _ in stored), *unwanted]:
-            catalog_entry.enter(one.event, now)
+        catalog_entry.enter([one.event for one in [*(one for one, _ in stored), *unwanted]], now)
         for one, _ in stored:
             live_start.remember(rt.adapter(watch.source), watch.id, one.event, now)
         outbox.put_many(

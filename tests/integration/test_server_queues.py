@@ -3,7 +3,10 @@
 import threading
 
 import psycopg
+import pytest
 
+from csi.pipeline import catalog_entry
+from csi.store import db
 from tasks.queue import open_storage
 
 STARTS = 12
@@ -45,3 +48,34 @@ def test_a_role_that_may_not_create_tables_uses_those_that_exist(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("DROP OWNED BY queue_user")
         connection.execute("DROP ROLE queue_user")
+
+
+@pytest.mark.parametrize("server", ["redis_url", "postgres_url"])
+def test_many_messages_are_one_request_and_come_out_by_priority_then_in_order(request, server, monkeypatch):
+    storage = open_storage(request.getfixturevalue(server))
+    storage.enqueue(b"huey's own", 10)
+    monkeypatch.setattr(storage, "enqueue", lambda *_: pytest.fail("one request for each message"))
+    storage.enqueue_many([*((f"item {number}".encode(), 10) for number in range(20)), (b"urgent", 50), (b"last", 0)])
+    assert storage.queue_size() == 23
+    found = [bytes(storage.dequeue()) for _ in range(23)]
+    assert found == [b"urgent", b"huey's own", *(f"item {number}".encode() for number in range(20)), b"last"]
+
+
+def test_the_channels_of_many_events_are_asked_for_in_one_statement(tmp_path, monkeypatch):
+    db.open_database(str(tmp_path / "csi.db"))
+    db.migrate()
+    asked, run = [], db.sql_database.run
+    monkeypatch.setattr(db.sql_database, "run", lambda sql, *values: asked.append(sql) or run(sql, *values))
+    subject = {"platform": "youtube", "published_at": "2026-02-22T12:00:00Z"}
+    videos = [subject | {"video_id": f"v{number}", "channel_id": f"UC{number % 3}"} for number in range(50)]
+    with db.connection():
+        catalog_entry.enter([EventWith(subject) for subject in videos], 1.0)
+        catalog_entry.enter([], 1.0)
+    assert len([sql for sql in asked if "FROM channels" in sql]) == 1
+
+
+class EventWith:
+    """An event, as far as the catalogue reads it."""
+
+    def __init__(self, subject):
+        self.subject = subject

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from csi.store.db import changed, fetch, marks, run
+from csi.store.db import changed, column, fetch, marks, run
 
 ChannelStatus = Literal["active", "paused", "deleted", "error"]
 
@@ -96,8 +96,10 @@ def known(ids: list[str]) -> set[str]:
     return {row[0] for row in fetch(f"SELECT id FROM channels WHERE id IN ({marks(ids)})", *ids)} if ids else set()
 
 
-def is_tracked(channel_id: str) -> bool:
-    return bool(fetch("SELECT 1 FROM channels WHERE id = ? AND status <> 'paused'", channel_id))
+def tracked_among(channel_ids: Collection[str]) -> set[str]:
+    """Those of these channels that are tracked and not paused."""
+    sql = f"SELECT id FROM channels WHERE id IN ({marks(list(channel_ids))}) AND status <> 'paused'"
+    return set(column(sql, *channel_ids)) if channel_ids else set()
 
 
 def save(facts: ChannelFacts, next_refresh_at: float, now: float) -> bool:
