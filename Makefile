@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .bench-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
+.PHONY: help setup demo test live image faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,13 @@ demo: setup  ## deliver items of a simulated YouTube to a receiver (30 s)
 
 test: setup lint  ## run lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
+
+live: setup  ## install under a real systemd and build the image, where this machine can (root)
+	$(BIN)/python -m pytest tests/live -m live -rs
+
+image:  ## build the container image with podman or docker: make image BASE=python:3.12-slim-bookworm
+	$$(command -v podman || command -v docker || { echo "make image needs podman or docker" >&2; exit 1; }) build \
+		$(if $(BASE),--build-arg BASE=$(BASE)) -t creator-signals:$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' csi/__init__.py) .
 
 faults: setup  ## run every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from csi.errors import StoreError
+from csi.sql import give_to_owner_of_directory
 
 LINK_FILE = "login-link"
 COOKIE = "csi_local"
@@ -26,6 +27,7 @@ def make_key(folder: Path) -> str:
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(key)
+            give_to_owner_of_directory(draft, file.fileno())
         os.replace(draft, folder / LINK_FILE)
     except OSError as error:
         raise StoreError(f"{folder}: no login link can be made there: {error.strerror}; run as its owner") from error

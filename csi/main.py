@@ -30,7 +30,7 @@ def main() -> None:
             )
         code = _run()
     except CsiError as error:
-        sys.stderr.write(f"csi: {error}\n")
+        logs.print_error(str(error))
         sys.exit(error.exit_code)
     end(code)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from csi import clock, logs
+from csi import clock, logs, systemd
 from csi.adapters import registry
 from csi.adapters.base import SourceAdapter, Tools
 from csi.config import destination_secrets, key_files, loader
@@ -382,10 +382,12 @@ def open_runtime(
     make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
     rt = Runtime(settings, configured_net(settings))
-    if refuse_damaged and not db.is_postgres():
-        damage.refuse_damaged(Path(settings.csi.database_url), settings.csi.state_dir)
+    with systemd.more_time_to_start("checking and migrating the database"):
+        if refuse_damaged and not db.is_postgres():
+            damage.refuse_damaged(Path(settings.csi.database_url), settings.csi.state_dir)
+        if migrate:
+            db.migrate()
     if migrate:
-        db.migrate()
         with db.connection():
             rt.use_held_sources()
             rt.use_managed_destinations()

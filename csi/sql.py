@@ -314,15 +314,29 @@ def new_token() -> str:
 def make_private_dir(path: Path, remedy: str = STATE_DIR_REMEDY) -> None:
     """Create the directory for this user only; one that exists keeps its mode."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            give_to_owner_of_directory(path)
     except OSError as error:
         raise StoreError(f"the directory {path} cannot be created: {error.strerror}; {remedy}") from error
+
+
+def give_to_owner_of_directory(path: Path | str, file: int | None = None) -> None:
+    """A file that root made becomes the directory owner's: a file of root would lock out a service of that user.
+
+    `file` is a descriptor of the file; with it the name may be replaced meanwhile."""
+    if os.geteuid() == 0:
+        there = os.stat(os.path.dirname(os.path.realpath(path)))
+        if there.st_uid != 0:
+            os.chown(path if file is None else file, there.st_uid, there.st_gid)
 
 
 def open_private_file(path: Path | str) -> TextIO:
     """A lock file that only this user can open. Its content is kept. A link in its place is refused: this
     process would overwrite the file that the link names."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    give_to_owner_of_directory(path, file)
+    return os.fdopen(file, "r+")
 
 
 def unlockable(path: Path | str, error: OSError) -> str:
@@ -339,7 +353,11 @@ def create_private_file(path: Path | str) -> None:
     file that does not exist yet is followed.
     """
     with suppress(FileExistsError):
-        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        file = os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            give_to_owner_of_directory(path, file)
+        finally:
+            os.close(file)
 
 
 def _open_postgres(url: str) -> PostgresqlDatabase:

@@ -2,8 +2,10 @@
 
 import os
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
@@ -28,6 +30,33 @@ def notify(*lines: str, env: Mapping[str, str] = os.environ) -> bool:
 def status(text: str) -> str:
     """A line for `systemctl status`. Line breaks are replaced: the rest would be read as other lines of the message."""
     return "STATUS=" + " ".join(text.split())[:200]
+
+
+EXTENSION_SECONDS = 60.0
+"""At a slow start the service manager is asked for so much more time, again and again until the work is done."""
+
+
+@contextmanager
+def more_time_to_start(what: str) -> Iterator[None]:
+    """While this work lasts, a start takes as long as it takes: a migration that systemd kills would begin again."""
+    done = threading.Event()
+
+    def ask() -> None:
+        began = time.monotonic()
+        while True:
+            passed = f"{what} ({time.monotonic() - began:.0f} s)"
+            if not notify(f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1e6:.0f}", status(passed)):
+                return
+            if done.wait(EXTENSION_SECONDS / 4):
+                return
+
+    thread = threading.Thread(target=ask, name="StartTimeout", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def reloading() -> list[str]:

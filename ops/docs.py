@@ -89,7 +89,7 @@ def _place(path: str, order: list[str]) -> int:
 def example_comments() -> dict[str, str]:
     """What config.example.yaml says behind each key; the first watch and the first profile stand for all."""
     text = EXAMPLE.read_text().replace("destinations: {}", "destinations:").replace("windows: []", "windows:")
-    for key in ("feeds: []", "subreddits: []", "  hosts: {}"):
+    for key in ("playlists: []", "watchlist: []", "feeds: []", "subreddits: []", "  hosts: {}"):
         text = text.replace(key, key[:-3])
     text = re.sub(r"(?m)^  #   ", "    ", text)
     lines = text.splitlines()

@@ -79,11 +79,11 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except CsiError as error:
-        sys.stderr.write(f"csi: {error}\n")
+        logs.print_error(str(error))
         raise SystemExit(error.exit_code) from None
     except DatabaseError as error:
         fault = database_faults.identify(error)
-        sys.stderr.write(f"csi: {fault.text} ({' '.join(str(error).split())[:300]}); {fault.remedy}\n")
+        logs.print_error(f"{fault.text} ({' '.join(str(error).split())[:300]}); {fault.remedy}")
         raise SystemExit(StoreError.exit_code) from None
 
 
@@ -158,7 +158,7 @@ class WorkerProcess(ABC):
         sentence = f"the database is damaged: {str(error)[:300]}; {database_faults.DAMAGED.remedy}"
         log.critical("worker ends: the database is damaged", error=str(error)[:300], exit_code=StoreError.exit_code)
         sys.stdout.flush()
-        sys.stderr.write(f"csi: {sentence}\n")
+        logs.print_error(sentence)
         sys.stderr.flush()
         os._exit(StoreError.exit_code)
 
@@ -221,7 +221,7 @@ class WorkerConsumer(Consumer):
             if not is_without_threads(error):
                 raise
             # Threads that did start wait for work, and hold nothing yet.
-            sys.stderr.write(f"csi: {NoThreads()}\n")
+            logs.print_error(f"{NoThreads()}")
             sys.stderr.flush()
             os._exit(NoThreads.exit_code)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from csi.errors import CsiError
 from csi.logs import log
 from csi.runtime import Runtime
+from csi.sql import give_to_owner_of_directory, make_private_dir
 from csi.store.catalog import archives
 from csi.store.catalog.archives import Archive, ArchiveKind
 from csi.store.db import writing
@@ -117,8 +118,9 @@ def delete(rt: Runtime, book: Archive) -> None:
 def _append(path: Path, size: int, data: bytes) -> int:
     """Append behind the valid bytes. Each chunk is a gzip member of its own, so that nothing is rewritten."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_dir(path.parent)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
+            give_to_owner_of_directory(path, file.fileno())
             if os.fstat(file.fileno()).st_size < size:
                 raise ArchiveError(f"{path} is shorter than its recorded length; restore it from a backup")
             file.truncate(size)

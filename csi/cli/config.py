@@ -17,6 +17,7 @@ from csi import api_models, net, runtime
 from csi.adapters import reddit_subreddit, registry
 from csi.adapters.reddit import settings as reddit_settings
 from csi.admin import watches
+from csi.cli import envfile
 from csi.cli.command import config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
 from csi.config import loader, variables
@@ -56,9 +57,15 @@ def reddit_rate(rt: runtime.Runtime) -> tuple[str, bool] | None:
 
 @config.command()
 @config_and_json_options
-def check(config_path: Path | None, as_json: bool) -> None:
+@click.option("--start", is_flag=True, help="Check only what the services refuse to start with; exit code 3 or 4.")
+def check(config_path: Path | None, as_json: bool, start: bool) -> None:
     """Check whether the configuration is valid; each problem is one line on stderr, exit code 3."""
     loaded = _read(config_path)
+    if start:
+        loader.require_delivery(loaded.settings)
+        loader.require_queue(loaded.settings)
+        click.echo(f"{loaded.path}: worker and sidecar start with it")
+        return
     if loaded.faults:
         raise ConfigError("\n".join(loaded.faults))
     settings = loaded.settings
@@ -75,6 +82,8 @@ def check(config_path: Path | None, as_json: bool) -> None:
     unset = (settings.secrets.notify_urls, settings.secrets.heartbeat_url) == (None, None)
     if settings.notify.enabled and unset:
         warnings.append(f"notify: {notification_problems.NO_TARGET}; {notification_problems.SET_TARGET}")
+    if (env_file := click.get_current_context().find_root().params.get("env_file")) is not None:
+        warnings += envfile.ambiguous_lines(env_file)
     running = [source for source in settings.sources.values() if source.enabled]
     count = sum(len(source.watches) for source in running)
     if as_json:

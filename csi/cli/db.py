@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _BACKUP_NAME = re.compile(r"csi-\d{8}T\d{6}Z\.db")
 
 
+if_any_option = click.option("--if-any", is_flag=True, help="Do nothing when there is no database yet; for timers.")
+
+
 @click.group("db")
 def db_group() -> None:
     """Migrate, inspect, back up, repair and copy the database."""
@@ -68,8 +71,9 @@ def status(config_path: Path | None, as_json: bool) -> None:
 @db_group.command()
 @config_option
 @click.option("--keep", type=click.IntRange(1), help="With a directory: delete all but the newest N backups there.")
+@if_any_option
 @click.argument("target", type=click.Path(path_type=Path))
-def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
+def backup(config_path: Path | None, keep: int | None, if_any: bool, target: Path) -> None:
     """Write a consistent, verified copy to TARGET while the worker runs (SQLite only).
 
     In a directory the file name contains the time. Existing files are never overwritten. Time, size, duration and
@@ -77,6 +81,8 @@ def backup(config_path: Path | None, keep: int | None, target: Path) -> None:
     """
     if keep is not None and not target.is_dir():
         raise click.UsageError(f"--keep needs a directory; {target} is not one.")
+    if if_any and _is_missing(config_path):
+        return
     _open(config_path)
     name = f"csi-{re.sub('[-:]', '', clock.iso(clock.now()))}.db"
     copy = target / name if target.is_dir() else target
@@ -194,15 +200,27 @@ def _open(config_path: Path | None) -> str:
     return hide_password(url)
 
 
+def _is_missing(config_path: Path | None) -> bool:
+    """Whether there is no SQLite database yet, which is then reported."""
+    url = runtime.load_settings(config_path).csi.database_url
+    missing = not settings.looks_like_postgres(url) and not Path(url).exists()
+    if missing:
+        click.echo(f"there is no database at {url} yet: nothing to do")
+    return missing
+
+
 @click.command()
 @config_and_json_options
 @dry_run_option
 @yes_option
-def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> None:
+@if_any_option
+def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool, if_any: bool) -> None:
     """Delete events, attempts, closed dead letters and dedupe keys that are older than `retention` allows.
 
     The worker does this every hour. Pending and in-flight events and open dead letters are kept.
     """
+    if if_any and _is_missing(config_path):
+        return
     with installed(config_path) as rt:
         plan = retention.survey(rt)
         if dry_run:

@@ -9,6 +9,9 @@ from csi.errors import ConfigError
 MAX_BYTES = 256 * 1024
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
+_ALIKE = re.compile(r"""[A-Za-z0-9_.,:/@%+=~^-]*|'[^']*'|"[^"$`\\]*\"""")
+"""Values that systemd, shells and Docker Compose read in the same way."""
+
 
 def load(path: Path, env: MutableMapping[str, str]) -> None:
     """Copy the file's variables into `env`. A variable that is set there keeps its value."""
@@ -41,10 +44,20 @@ def read_variables(path: Path) -> dict[str, str]:
     return found
 
 
+def ambiguous_lines(path: Path) -> list[str]:
+    """Lines whose value a shell or a container engine reads differently, as sentences that do not quote it."""
+    found = []
+    for number, raw in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        match = _LINE.fullmatch(raw.strip())
+        if match and not _ALIKE.fullmatch(match[2]):
+            found.append(f"{path}:{number}: a shell or Docker reads {match[1]} differently; put the value into '…'")
+    return found
+
+
 def _unquote(text: str) -> str | None:
     """None when a quote is not closed. Nothing is expanded: `$` is an ordinary character."""
     if not text or text[0] not in "'\"":
-        return text
+        return re.sub(r"\\(.)", r"\1", text)
     if len(text) < 2 or text[-1] != text[0]:
         return None
     inner = text[1:-1]

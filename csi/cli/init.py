@@ -223,9 +223,14 @@ def env_text(variables: Mapping[str, str], comments: Mapping[str, str]) -> str:
         "# Use it with systemd (EnvironmentFile=), with csi --env-file PATH, or in a shell: set -a; . PATH; set +a\n",
     ]
     for name, value in variables.items():
-        shell = value if _PLAIN.fullmatch(value) else '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
+        shell = value if _PLAIN.fullmatch(value) else _in_quotes(value)
         lines.append(f"\n# {comments[name]}\n" + (f"{name}={shell}\n" if value else f"#{name}=\n"))
     return "".join(lines)
+
+
+def _in_quotes(value: str) -> str:
+    """Single quotes where possible: systemd, shells and Docker Compose agree on them."""
+    return f"'{value}'" if "'" not in value else '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
 def _quoted(text: str) -> str:

@@ -38,6 +38,7 @@ COMMANDS = {
     "doctor": ("csi.cli.doctor:doctor", "Check the whole installation, with a remedy for each problem."),
     "events": ("csi.cli.events:events", "List, show and follow events."),
     "examples": ("csi.cli.examples:examples", "Print an example file: configuration, units, alert rules."),
+    "exec": ("csi.cli.exec:exec_command", "Run a command with the variables of --env-file."),
     "health": ("csi.cli.status:health", "Report by exit code whether the service is healthy; for containers."),
     "inbound": ("csi.cli.inbound:inbound", "Receive pushes of hubs, of Composio and of your own scripts."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
@@ -147,7 +148,9 @@ def run() -> None:
     try:
         cli(prog_name="csi")
     except CsiError as error:
-        click.echo(f"csi: {error}", err=True)
+        from csi.logs.journal import print_error
+
+        print_error(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(141)  # the reader of our output closed the pipe, as `csi … | head` does

@@ -15,6 +15,7 @@ from secrets import token_hex
 from pydantic import SecretStr
 
 from csi.errors import ConfigError
+from csi.sql import give_to_owner_of_directory
 
 FILE = "destination-secrets.json"
 LOCK_FILE = "destination-secrets.lock"
@@ -48,8 +49,7 @@ def one_at_a_time(state_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{state_dir} cannot be written: {error.strerror}") from error
     try:
-        if os.geteuid() == 0:
-            _give_to_owner(handle, state_dir)
+        give_to_owner_of_directory(state_dir / LOCK_FILE, handle)
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -69,12 +69,5 @@ def change(state_dir: Path, name: str, values: Mapping[str, str | None]) -> None
         json.dump({key: one for key, one in every.items() if one}, file)
         file.flush()
         os.fsync(file.fileno())
-    if os.geteuid() == 0:
-        _give_to_owner(draft, state_dir)
+        give_to_owner_of_directory(draft, file.fileno())
     draft.replace(path)
-
-
-def _give_to_owner(file: Path | int, state_dir: Path) -> None:
-    """A command of root leaves the file to the user of the worker."""
-    owner = state_dir.stat()
-    os.chown(file, owner.st_uid, owner.st_gid)

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.sql import make_private_dir
+from csi.sql import give_to_owner_of_directory, make_private_dir
 
 SHORTEST_KEY = 32
 
@@ -43,6 +43,7 @@ def _create_key(path: Path, what: str) -> str:
             opened.write(secrets.token_hex(32))
             opened.flush()
             os.fsync(file)
+            give_to_owner_of_directory(path, file)
         try:
             os.link(draft, path)
         except FileExistsError:

@@ -1,5 +1,6 @@
 """Load the configuration from its file and the environment, or report every problem with line and column."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ MAX_BYTES = 2 * 1024 * 1024
 
 STATE_VARIABLES = {"state_dir": "CSI_STATE_DIR", "database": "CSI_DATABASE_URL"}
 
-PLACEHOLDERS = ("PLxxx", "UCxxx")
+_PLACEHOLDER = re.compile(r"(PL|UC|UU)?x{3,}", re.IGNORECASE)
 """The ids of the PRD's example configuration, which loads as it is."""
 
 SourceModels = Mapping[str, type[SourceSettings]]
@@ -77,7 +78,9 @@ def _source_faults(draft: ConfigDraft, settings: Settings) -> Iterator[ConfigPro
         for index, watch in enumerate(source.watches):
             key = next((key for key, field in type(watch).model_fields.items() if field.is_required()), "")
             place: KeyPath = ("sources", name, source.watch_key or "", index, key)
-            if watch.ref not in PLACEHOLDERS and (fault := watch.ref_fault):
+            is_placeholder = _PLACEHOLDER.fullmatch(watch.ref)
+            fault = f"{watch.ref} is a placeholder; write the real id" if is_placeholder else watch.ref_fault
+            if fault:
                 yield ConfigProblem(fault, position_of(draft, place), place)
         if isinstance(source, UnusableSource) and source.wanted:
             path: KeyPath = ("sources", name)
@@ -128,9 +131,6 @@ def warnings_for(settings: Settings) -> Iterator[str]:
     if not any(source.watches or source.watch_key is None for source in running.values()):
         yield "sources: nothing is watched"
     for name, source in running.items():
-        for index, watch in enumerate(source.watches):
-            if watch.ref in PLACEHOLDERS:
-                yield f"sources.{name}.{source.watch_key}[{index}]: {watch.ref} is a placeholder; write the real id"
         for key, seconds in _intervals(source):
             if seconds < 10:
                 yield f"sources.{name}.{key}: polls every {seconds:g} s; meant for tests"

@@ -54,6 +54,8 @@ def secret_fault(value: str, *, shortest: int = 1) -> str | None:
         return f"is shorter than {shortest} characters; make one with: openssl rand -hex 32" if value else "is empty"
     if value != value.strip():
         return "begins or ends with white space or a line break; remove it"
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return "is in quotes, which `docker run --env-file` keeps; remove them there, or use NAME_FILE"
     if any(ord(char) < 32 or ord(char) == 127 for char in value):
         return "contains a line break or a control character"
     if not value.isascii():

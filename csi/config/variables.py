@@ -22,6 +22,8 @@ OVERRIDES: dict[str, KeyPath] = {
     "CSI_DATABASE_URL": ("csi", "database"),
     "CSI_QUEUE_URL": ("csi", "queue"),
     "PORT": ("web", "port"),
+    "CSI_WEB_HOST": ("web", "host"),
+    "CSI_ALLOW_INSECURE_HTTP": ("delivery", "allow_insecure_http"),
 }
 """Variables that override a key of the file. CSI_DB_PATH is not among them: a PostgreSQL URL wins over it."""
 

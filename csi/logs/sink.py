@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from loguru import logger
 
 from csi.errors import ConfigError
+from csi.logs.journal import is_journal, with_priority
 from csi.logs.line import iso_milliseconds, to_json, to_text
 from csi.logs.logger import log
 from csi.logs.redaction import redact, register_secret
@@ -31,12 +32,16 @@ class StreamSink:
     def __init__(self, form: str, stream: TextIO | None) -> None:
         self._form = form
         self._stream = stream
+        self._is_journal: bool | None = None
 
     def __call__(self, message: "loguru.Message") -> None:
         stream = self._stream or sys.stderr
         # A log that cannot be written must not stop the work; loguru would print the record, secrets included.
         with suppress(Exception):
-            line = self._render(message.record, stream) + "\n"
+            line = self._render(message.record, stream)
+            if self._is_journal is None or self._stream is None:
+                self._is_journal = is_journal(stream)
+            line = (with_priority(line, message.record["level"].name) if self._is_journal else line) + "\n"
             try:
                 stream.write(line)
             except UnicodeEncodeError:

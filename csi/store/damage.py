@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from csi.errors import StoreError
-from csi.sql import create_private_file
+from csi.sql import create_private_file, give_to_owner_of_directory
 from csi.store import database_faults, db, outbox
 from csi.store.database_faults import DatabaseFault
 
@@ -55,6 +55,7 @@ def note_damage(state_dir: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError), open(os.open(damage_file(state_dir), flags, 0o600), "w") as file:
         file.write(f"{text[:300]}\n")
+        give_to_owner_of_directory(damage_file(state_dir), file.fileno())
 
 
 def noted_fault(state_dir: Path) -> DatabaseFault | None:

@@ -1,5 +1,6 @@
 """ops/install.sh for real, below a root of its own: it installs, upgrades, goes back, and keeps what was edited."""
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -86,12 +87,7 @@ def test_what_must_survive_a_reboot_is_enabled(site: Site) -> None:
         *("csi.target", "csi-worker.service", "csi-web.service"),
         *("csi-backup.timer", "csi-prune.timer"),
     }
-
-
-def test_all_services_stop_before_one_of_the_new_version_migrates_the_database() -> None:
-    script = (ROOT / "ops/install.sh").read_text()
-    stop, start = (f"systemctl {verb} csi.target csi-worker.service csi-web.service" for verb in ("stop", "start"))
-    assert script.index(stop) < script.index(start)
+    assert os.readlink(units / "csi-ingester.service") == "/etc/systemd/system/csi-worker.service"
 
 
 def test_what_the_operator_edited_stays(site: Site) -> None:
@@ -148,12 +144,53 @@ def test_old_versions_are_removed_but_not_the_one_before(site: Site) -> None:
         (("--venv", "/nowhere"), 1, "not a virtual environment"),
         (("--python", "/bin/false"), 1, "Python 3.11"),
         (("--venv",), 2, "needs a value"),
+        (("--purge",), 2, "belongs to --uninstall"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_what_is_wrong_is_said_in_a_sentence(site: Site, options: tuple[str, ...], code: int, words: str) -> None:
     done = site.run(*options)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+def test_uninstall_leaves_what_the_operator_wrote_and_purge_removes_it(site: Site) -> None:
+    site.install("--prefix", "/opt/csi-ingester")
+    assert (site.root / "usr/local/bin/csi").stat().st_mode & 0o111
+    assert "kept: /etc/csi" in site.install("--uninstall", "--prefix", "/opt/csi-ingester")
+    left = {path.relative_to(site.root).parts[:2] for path in site.root.rglob("*") if path.is_file()}
+    assert left == {("etc", "csi")}
+    refused = site.run("--uninstall", "--purge")
+    assert (refused.returncode, "pass --yes" in refused.stderr) == (2, True)
+    site.install("--uninstall", "--purge", "--yes")
+    assert not [path for path in site.root.rglob("*") if path.is_file()]
+
+
+def test_a_csi_of_another_installation_on_the_path_stays(site: Site) -> None:
+    command = site.root / "usr/local/bin/csi"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    assert "is not ours and stays" in site.install()
+    assert command.read_text() == "#!/bin/sh\n"
+
+
+def test_a_half_finished_installation_is_completed(site: Site) -> None:
+    site.install()
+    site.become("9.0.0")
+    assert site.run("--python", "/bin/false").returncode == 1
+    half = site.root / "opt/csi/releases"
+    (release,) = half.iterdir()
+    (half / "9.0.0-half" / "venv").mkdir(parents=True)
+    (release / "complete").unlink()
+    assert "built 9.0.0-" in site.install()
+    assert site.current == "9.0.0"
+
+
+def test_two_installers_at_once_do_not_mix(site: Site) -> None:
+    site.install()
+    with (site.root / "opt/csi/.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = site.run()
+    assert (done.returncode, "another installation runs" in done.stderr) == (1, True)
 
 
 def test_another_prefix_is_in_the_units(site: Site) -> None:

@@ -24,7 +24,7 @@ def box(tmp_path):
     with installation(tmp_path, first_poll="mark_seen") as built:
         tools = tmp_path / "bin"
         tools.mkdir()
-        write(tools / "systemctl", f'echo "$*" >> {tmp_path}/systemctl.log')
+        write(tools / "systemctl", f'[ "$1" = cat ] || echo "$*" >> {tmp_path}/systemctl.log')
         write(tools / "csi", f'exec {sys.executable} -m csi.cli.main "$@"')
         write(tools / "journalctl", f"cat {tmp_path}/journal")
         assert built.csi("db", "migrate").returncode == 0
@@ -68,16 +68,27 @@ def test_from_the_parallel_run_over_the_cut_over_and_back(box):
     assert box.rows("SELECT count(*) FROM events") == [(0,)]
     assert box.rows("SELECT count(*) FROM dedupe_keys WHERE reason = 'taken_over'") == [(2,)]
     assert migrate(box, "rollback", "--yes").returncode == 0
-    assert [line for line in told(box) if "is-enabled" not in line] == [
+    assert [line for line in told(box) if not line.startswith(("is-enabled", "cat"))] == [
         "start csi.target",
         f"stop {OLD}.timer",
         f"stop {OLD}.service",
         f"disable {OLD}.timer",
+        "enable csi.target csi-worker.service csi-web.service",
         "start csi.target",
         "stop csi.target csi-worker.service csi-web.service",
+        "disable csi.target csi-worker.service csi-web.service",
         f"enable {OLD}.timer",
         f"start {OLD}.timer",
     ]
+
+
+def test_a_take_over_that_would_fail_leaves_the_old_poller_running(box):
+    (box.home / "ids.txt").write_text("dQw4w9WgXcQ\n")
+    (box.home / "config.yaml").write_text("delivry: {}\n")
+    done = migrate(box, "cutover", "--yes", "--log", str(box.home / "ids.txt"))
+    assert done.returncode == 1
+    assert "the old poller was not stopped" in done.stderr
+    assert not [line for line in told(box) if line.startswith(("stop", "disable"))]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from csi.errors import ConfigError, MissingSetting
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "ops" / "systemd"
 SERVICES = sorted(FOLDER.glob("*.service"))
@@ -29,6 +31,7 @@ def test_all_are_there():
         *("csi.target", "csi-worker.service", "csi-web.service"),
         *("csi-backup.service", "csi-backup.timer", "csi-backup-failed.service"),
         *("csi-prune.service", "csi-prune.timer"),
+        *("csi-config.service", "csi-receiver.service", "csi-processing.service"),
     }
 
 
@@ -61,7 +64,7 @@ def test_systemd_finds_nothing_to_complain_of(tmp_path):
 
 def test_they_run_what_the_procfile_runs():
     commands = dict(re.findall(r"^(\w+): (.*)$", (ROOT / "Procfile").read_text(), re.MULTILINE))
-    for name in ("worker", "web"):
+    for name in ("worker", "web", "receiver", "processing"):
         (started,) = settings(FOLDER / f"csi-{name}.service")["ExecStart"]
         assert started.removeprefix("/opt/csi/current/venv/bin/") == commands[name]
 
@@ -72,7 +75,13 @@ def test_the_worker_stops_gracefully_reloads_and_is_watched():
     assert worker["KillSignal"] == ["SIGTERM"]
     assert int(worker["TimeoutStopSec"][0]) > 25, "longer than the consumer's own shutdown timeout"
     assert int(worker["WatchdogSec"][0]) >= 60
-    assert worker["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    check, signal = worker["ExecReload"]
+    assert check.endswith("/csi config check --start"), "a bad configuration fails the reload"
+    assert signal == "/bin/kill -HUP $MAINPID"
+    assert set(worker["RestartPreventExitStatus"][0].split()) == {
+        str(ConfigError.exit_code),
+        str(MissingSetting.exit_code),
+    }
     assert (worker["Restart"], worker["StartLimitIntervalSec"]) == (["always"], ["0"])
 
 

@@ -30,10 +30,30 @@ def call(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 
 def test_check_is_one_line_when_all_is_good() -> None:
-    result = call("config", "check", "--config", str(DATA / "prd.yaml"))
+    result = call("config", "check", "--config", str(DATA / "real_ids.yaml"))
     assert result.exit_code == 0
-    assert result.stdout == f"{DATA}/prd.yaml: valid; 2 enabled sources, 2 watches, 2 route profiles\n"
-    assert [line.split()[2] for line in result.stderr.splitlines()] == ["PLxxx", "UCxxx"]
+    assert result.stdout == f"{DATA}/real_ids.yaml: valid; 2 enabled sources, 2 watches, 2 route profiles\n"
+    assert result.stderr == ""
+
+
+def test_check_refuses_placeholders_with_which_the_worker_still_starts() -> None:
+    result = call("config", "check", "--config", str(DATA / "prd.yaml"))
+    assert [line.split()[1] for line in str(result.exception).splitlines()][-2:] == [
+        "sources.youtube_playlist.playlists[0].id:",
+        "sources.youtube_channel_rss.watchlist[0].channel_id:",
+    ]
+    assert call("config", "check", "--start", "--config", str(DATA / "prd.yaml")).exit_code == 0
+
+
+def test_check_start_refuses_what_the_services_refuse() -> None:
+    result = call("config", "check", "--start", "--config", str(DATA / "real_ids.yaml"), env={})
+    assert "CSI_UA_ENDPOINT and CSI_UA_SHARED_SECRET not set" in str(result.exception)
+
+
+def test_check_warns_of_variables_that_a_shell_reads_differently(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text('A=plain\nB=with$dollar\nC=\'with $ and "\'\nD="with $dollar"\n')
+    result = call("--env-file", str(tmp_path / "env"), "config", "check", "--config", str(DATA / "real_ids.yaml"))
+    assert [line.split(":")[2] for line in result.stderr.splitlines()] == ["2", "4"]
 
 
 WRONG_IDS = """sources:
@@ -76,9 +96,9 @@ def test_a_handle_or_a_url_is_no_id(tmp_path: Path, text: str) -> None:
 
 
 def test_check_warns_when_nothing_can_be_delivered() -> None:
-    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={})
+    result = call("config", "check", "--config", str(DATA / "real_ids.yaml"), env={})
     assert result.exit_code == 0
-    assert [line.split(":")[1] for line in result.stderr.splitlines() if "placeholder" not in line] == [
+    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
         " sources.youtube_playlist",
         " delivery.ua_endpoint",
         " delivery.shared_secret",
@@ -114,14 +134,14 @@ def test_named_destinations_need_no_receiver(tmp_path: Path, env: dict[str, str]
     ],
 )
 def test_check_warns_where_operators_would_not_be_notified(name: str, value: str, is_warned: bool) -> None:
-    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env={name: value})
+    result = call("config", "check", "--config", str(DATA / "real_ids.yaml"), env={name: value})
     assert ("neither a notification target nor a heartbeat URL is set" in result.stderr) is is_warned
 
 
 def test_check_as_json() -> None:
-    result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "prd.yaml")})
+    result = call("config", "check", "--json", env={"CSI_CONFIG_PATH": str(DATA / "real_ids.yaml")})
     assert json.loads(result.stdout)["watches"] == 2
-    assert len(json.loads(result.stdout)["warnings"]) == 6
+    assert len(json.loads(result.stdout)["warnings"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -137,8 +157,8 @@ def test_check_as_json() -> None:
     ids=["no-key", "half-an-oauth", "a-key"],
 )
 def test_check_warns_of_playlists_without_a_key(env: dict[str, str], said: str | None) -> None:
-    result = call("config", "check", "--config", str(DATA / "prd.yaml"), env=env)
-    warnings = [line for line in result.stderr.splitlines() if "sources." in line and "placeholder" not in line]
+    result = call("config", "check", "--config", str(DATA / "real_ids.yaml"), env=env)
+    warnings = [line for line in result.stderr.splitlines() if "sources." in line]
     assert (said is None) == (warnings == [])
     assert said is None or said in warnings[0]
     assert "canary" not in result.output
@@ -152,7 +172,7 @@ def test_check_raises_all_problems_for_the_entry_point_to_print() -> None:
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--origin"], ["--origin", "--json"]])
 def test_show_never_prints_a_secret(flags: list[str]) -> None:
-    result = call("config", "show", "--config", str(DATA / "prd.yaml"), *flags)
+    result = call("config", "show", "--config", str(DATA / "real_ids.yaml"), *flags)
     assert result.exit_code == 0
     assert "canary" not in result.output
     assert result.stdout.count("********") == 5
@@ -160,10 +180,10 @@ def test_show_never_prints_a_secret(flags: list[str]) -> None:
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--origin"]])
 def test_show_gives_the_effective_values(flags: list[str]) -> None:
-    shown = yaml.safe_load(call("config", "show", "--config", str(DATA / "prd.yaml"), *flags).stdout)
+    shown = yaml.safe_load(call("config", "show", "--config", str(DATA / "real_ids.yaml"), *flags).stdout)
     assert shown["web"]["port"] == 9000
     assert shown["csi"]["database"] == "postgresql://csi:********@db/csi"
-    assert shown["sources"]["youtube_playlist"]["playlists"][0]["id"] == "PLxxx"
+    assert shown["sources"]["youtube_playlist"]["playlists"][0]["id"] == "PLBCF2DAC6FFB574DE"
     assert shown["delivery"]["shared_secret"] == "********"
     assert shown["delivery"]["bearer_token"] is None
     assert shown["secrets"] == {
@@ -182,7 +202,7 @@ def test_show_gives_the_effective_values(flags: list[str]) -> None:
 
 
 def test_show_says_where_each_value_comes_from() -> None:
-    path = DATA / "prd.yaml"
+    path = DATA / "real_ids.yaml"
     shown = json.loads(call("config", "show", "--origin", "--json", "--config", str(path)).stdout)
 
     def origin(*keys: str) -> Any:

@@ -31,10 +31,8 @@ def example() -> LoadedConfig:
 
 def test_the_example_is_ready_to_deliver(example: LoadedConfig) -> None:
     require_delivery(example.settings)
-    assert [text.partition(": ")[2] for text in example.warnings] == [
-        "PLxxx is a placeholder; write the real id",
-        "UCxxx is a placeholder; write the real id",
-    ]
+    assert example.warnings == ("sources: nothing is watched",)
+    assert example.faults == ()
 
 
 def test_the_example_shows_the_defaults(example: LoadedConfig) -> None:
@@ -66,6 +64,7 @@ def _with_examples() -> str:
     """The example with its commented destination, feed and maintenance window switched on."""
     text = (CONFIG / "config.example.yaml").read_text().replace("destinations: {}", "destinations:")
     text = text.replace("windows: []", "windows:").replace("feeds: []", "feeds:")
+    text = text.replace("playlists: []", "playlists:").replace("watchlist: []", "watchlist:")
     text = text.replace("subreddits: []", "subreddits:").replace("  hosts: {}", "  hosts:")
     return re.sub(r"(?m)^  #   ", "    ", text)
 
