@@ -69,7 +69,7 @@ def measure_scale(count: int) -> dict[str, Any]:
 
 def measure_highvolume(hours: float) -> dict[str, Any]:
     found = {}
-    for name, length in (("batches", hours), ("streaming", hours / 12)):
+    for name, length in (("batches", hours), ("streaming", hours / 4)):
         _say(f"{name}: {length:g} simulated hours of {highvolume.SUBREDDITS} subreddits, three bursts, a slow receiver")
         found[name] = highvolume.measure(hours=length, streaming=name == "streaming")
     return found
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
     parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")
-    parser.add_argument("--hours", type=float, default=24.0, help="simulated hours of highvolume")
+    parser.add_argument("--hours", type=float, default=8.0, help="simulated hours of highvolume")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="say which ratio fell by more than a third; exit code 1")
     parser.add_argument("--write-baseline", action="store_true")

@@ -104,11 +104,11 @@ def test_the_line_stands_beside_its_peers_and_what_was_not_measured_is_left_out(
 
 @pytest.mark.faults
 def test_high_volume_loses_nothing_and_reading_slows_down():
-    found = run("ops.bench", "highvolume", "--hours", "24", timeout=900)["highvolume"]
+    found = run("ops.bench", "highvolume", timeout=900)["highvolume"]
     for name in ("batches", "streaming"):
         one = found[name]
         assert (one["lost"], one["extra"], one["again"]) == (0, 0, 0), one
-        assert one["published"] == one["delivered"] >= 15_000
+        assert one["published"] == one["delivered"] >= 20_000
         assert one["most_waiting"] <= one["limit"]
         assert one["memory_growth_mb"] < 48
     assert found["batches"]["slowest"] >= 1.5

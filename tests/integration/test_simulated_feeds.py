@@ -5,14 +5,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from starlette.testclient import TestClient
 
 from csi.admin import watches
 from csi.admin.watches import WatchRefused
+from csi.net import HttpHeaders, HttpResponse
 from csi.simulator.feeds.app import feeds_app
 from csi.simulator.feeds.documents import BODY_FAULTS, RENDERERS
 from csi.simulator.feeds.site import REDIRECT_FAULTS, STATUS_FAULTS, FeedSite
+from csi.simulator.hub import SimulatedHub
 from csi.store import db
 from csi.store.models import Event, Watch
 from tests.fakes.background_server import serve_in_background
@@ -122,3 +126,34 @@ def test_the_command_says_where_it_listens_and_ends(what):
     facts = json.loads(second)
     assert first.endswith(facts["base_url"])
     assert facts["feeds" if what == "feeds" else "subreddits"]
+
+
+def test_a_post_is_pushed_to_the_subscribers_of_the_hub(clock):
+    pushed = []
+
+    class Subscriber:
+        """Confirms every subscription, and keeps what is pushed."""
+
+        def get(self, url):
+            challenge = parse_qs(urlsplit(url).query)["hub.challenge"][0]
+            return HttpResponse(200, HttpHeaders([]), challenge.encode(), url)
+
+        def post(self, url, *, body, headers):
+            pushed.append((url, body, headers["X-Hub-Signature"]))
+            return HttpResponse(202, HttpHeaders([]), b"", url)
+
+    site, hub = FeedSite("https://site", now=clock, with_hub=True), SimulatedHub(now=clock, net=Subscriber())
+    site.add("rss-1", posts=1)
+    client = TestClient(feeds_app(site, hub))
+    named = client.get("/feeds/rss-1")
+    assert '<https://site/hub>; rel="hub"' in named.headers["link"]
+    form = {"hub.mode": "subscribe", "hub.topic": site.address("rss-1"), "hub.callback": "https://csi/hooks/a"}
+    assert client.post("/hub", data=form | {"hub.secret": "s"}).status_code == 202
+    assert client.post("/sim/posts", json={"feed": "rss-1", "title": "Pushed"}).status_code == 201
+    ((url, body, signature),) = pushed
+    assert (url, b"Pushed" in body, signature.startswith("sha1=")) == ("https://csi/hooks/a", True, True)
+    assert client.post("/sim/posts", json={"feed": "nothing"}).status_code == 400
+    assert client.post("/sim/faults", json={"feed": "rss-1", "fault": "nothing"}).status_code == 400
+    assert client.post("/sim/faults", json={"feed": "rss-1", "fault": "gone"}).status_code == 201
+    assert client.get("/feeds/rss-1").status_code == 410
+    assert client.get("/sim/feeds").json()["feeds"]["rss-1"]["fault"] == "gone"
