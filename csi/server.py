@@ -16,6 +16,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi import systemd
@@ -237,6 +239,22 @@ class BoundedConnection(H11Protocol):
             self._open_connections.move_to_end(self)
 
 
+class OneLength:
+    """Refuses a request with Content-Length and Transfer-Encoding, and ends its connection: a proxy that reads the
+    other one would take the rest of the body for the next request of another client (RFC 9112, 6.1)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            text = "Content-Length and Transfer-Encoding cannot be sent together"
+            await PlainTextResponse(text, 400, {"Connection": "close"})(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 class LimitedServer(uvicorn.Server):
     """uvicorn within limits. It sends heartbeats to the service manager from its loop: a blocked loop sends none."""
 
@@ -293,7 +311,7 @@ def _config(app: Starlette, limits: ServerLimits, open_connections: OpenConnecti
 
     # No limit_concurrency: uvicorn counts idle connections and would answer 503 to valid requests during an attack.
     return uvicorn.Config(
-        app,
+        OneLength(app),
         http=protocol,  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",
         loop="asyncio",

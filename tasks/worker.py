@@ -38,6 +38,9 @@ QUEUE_SECONDS = 30.0
 """A queue that cannot be used for so long is reported. A restart would not help, and the worker does not restart."""
 
 WATCH_SECONDS = 5.0
+STOPPED_SECONDS = 30.0
+"""A thread that waits in vain for so long beyond its time was stopped together with the process."""
+
 CERTAIN_SECONDS = 5.0
 """Database errors over so long are not the last one of a fault that is over."""
 ALERT_SECONDS = 15.0
@@ -182,11 +185,21 @@ class IngesterWorker(WorkerProcess):
 
     def _watch(self) -> None:
         """A thread of its own that never writes: it also notices a maintenance loop that hangs in a statement."""
+        looked_at = time.monotonic()
         while not self.stopping.wait(WATCH_SECONDS):
+            looked_at, seconds = time.monotonic(), time.monotonic() - looked_at
+            if seconds > WATCH_SECONDS + STOPPED_SECONDS:
+                self._count_from_now(seconds)
             self._report_database_error()
             self._replace_hung_notifier()
             if reason := self.stalls.must_end(self.looped_at, self.database_failed_at):
                 end_process(reason, threading.Thread(target=self.stop, name="Release", daemon=True))
+
+    def _count_from_now(self, seconds: float) -> None:
+        """The whole process was stopped (SIGSTOP, a paused machine): no thread could make progress, and none hangs."""
+        log.warning("worker was stopped and goes on", seconds=round(seconds))
+        self.looped_at = self.notified_at = time.monotonic()
+        self.stalls.set(None)
 
     def _report_database_error(self) -> None:
         """Without waiting for the database, where the notifier may wait behind all other threads for minutes."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_bytes
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import SecretStr, TypeAdapter, ValidationError
@@ -26,6 +27,7 @@ from csi.config.setting_types import Name
 from csi.emitter.destination import DEFAULT
 from csi.errors import CsiError
 from csi.logs import log, register_secret
+from csi.net.address_guard import is_metadata
 from csi.runtime import Runtime
 from csi.status.destinations import UnknownDestination
 from csi.store import destinations, managed_destinations
@@ -201,6 +203,11 @@ def checked(
         place = ".".join(str(part) for part in fault["loc"])
         words = fault["msg"].removeprefix("Value error, ")
         raise SettingsInvalid(f"{place}: {words}" if place else words) from error
+    url = settings.endpoint or kept.get(settings.endpoint_env or "", "")
+    if env is None and is_metadata(urlsplit(url).hostname or ""):
+        raise DestinationRefused(
+            "endpoint: an address of this machine's cloud can be a destination in the configuration file only"
+        )
     secrets = {key: SecretStr(text) for key, text in kept.items()}
     for variable in variable_names(settings):
         if variable not in kept and env is None:

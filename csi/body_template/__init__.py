@@ -119,7 +119,7 @@ def render_json(template: str, context: dict[str, Any]) -> str:
     text = render(template, context)
     try:
         json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TemplateFailed(
             f"the result is not JSON ({error}); write texts as {{{{ … | tojson }}}}, or set a Content-Type in headers"
         ) from error

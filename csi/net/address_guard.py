@@ -75,10 +75,11 @@ def _is_address(host: str) -> bool:
 def without_metadata(host: str, addresses: Iterable[str]) -> list[str]:
     """For hosts that the operator configured, which may be private: a name that suddenly points to the services of a
     cloud's host reaches nothing. Such an address is reached only where it is configured as an address."""
-    return [address for address in addresses if not _is_metadata(address) or host.strip("[]") == address]
+    return [address for address in addresses if not is_metadata(address) or host.strip("[]") == address]
 
 
-def _is_metadata(address: str) -> bool:
+def is_metadata(address: str) -> bool:
+    """Whether this is an address of a cloud's host services: link-local, multicast, unspecified. False for a name."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

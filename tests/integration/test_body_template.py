@@ -40,6 +40,7 @@ def test_text_of_feeds_cannot_mention_everybody_in_slack_or_discord():
         ),
         ("{% for a in range(9000) %}{{ 'x' * 1000 }}{% endfor %}", "more than 1,000,000 characters"),
         ('{"title": {{ event.subject.title }}}', "the result is not JSON"),
+        ("{{ '[' * 100000 }}", "the result is not JSON"),
     ],
 )
 def test_a_template_that_fails_says_where_and_why(template, words):

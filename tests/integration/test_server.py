@@ -195,3 +195,17 @@ class FakeLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, str]) -> None:  # type: ignore[override]
         self.passed_on.append(context["message"])
+
+
+def test_two_lengths_of_one_body_end_the_connection(port: int) -> None:
+    """A proxy that reads the other length would take what follows the body for the request of another client."""
+    smuggled = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+        wire.sendall(head % (len(smuggled) + 5) + smuggled)
+        received = b""
+        with suppress(ConnectionError):  # the server may close before it has read the rest
+            while piece := wire.recv(65_536):
+                received += piece
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1") == 1

@@ -196,6 +196,20 @@ async def test_secrets_of_the_host_cannot_be_sent_anywhere_through_the_api(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"])
+async def test_services_of_a_clouds_host_cannot_be_a_destination_through_the_api(
+    api: httpx.AsyncClient, host: str
+) -> None:
+    for wanted in (
+        {"settings": HOOK | {"endpoint": f"https://{host}/latest"}},
+        {"settings": {"answers": "status"}, "secret_endpoint": f"https://{host}/latest"},
+    ):
+        answer = await api.post("/destinations", json={"name": "hook", **wanted})
+        assert (answer.status_code, managed_destinations.every(0.0)) == (409, []), answer.text
+        assert "in the configuration file only" in answer.json()["detail"]
+
+
+@pytest.mark.asyncio
 async def test_a_destination_with_a_variable_of_the_host_keeps_its_address(
     api: httpx.AsyncClient, at: OperatorRig
 ) -> None:

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from csi.worker.stall import HUNG_SECONDS, LONG_TASK_SECONDS, PollProgress, RunningTask, stalled_polls, stalled_steps
+from tasks import worker
 from tasks.stall_watch import DATABASE_SECONDS, LOOP_SECONDS, RESTART_SECONDS, Stall, StallWatch
 from tasks.thread_report import RunningTasks, where
 
@@ -87,3 +88,39 @@ def test_the_place_of_a_thread_is_named_and_its_task_until_it_ends():
     assert "tests/unit/test_stall.py" in place
     assert "wait_for_release" in place
     assert (tasks.now(), set(tasks.seconds_since_end()), where(one.ident)) == ([], {"poll_watch"}, "")
+
+
+def test_a_process_that_was_stopped_for_minutes_does_not_end_itself(monkeypatch):
+    """SIGSTOP for ten minutes: no pass of the maintenance loop has ended meanwhile, and none of its threads hangs."""
+    process, clock, ended, waits = worker.IngesterWorker(), [1000.0], [], iter([605.0, 5.0, 400.0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    process.looped_at = process.notified_at = clock[0]
+
+    def wait(seconds: float) -> bool:
+        passed = next(waits, None)
+        clock[0] += passed or 0.0
+        return passed is None
+
+    monkeypatch.setattr(process.stopping, "wait", wait)
+    monkeypatch.setattr(process, "_start_notifier", lambda: ended.append("notifier"))
+    monkeypatch.setattr(worker, "end_process", lambda reason, release: ended.append(reason))
+    process._watch()
+    assert ended == []
+    assert process.looped_at == clock[0]
+
+
+def test_a_maintenance_loop_that_hangs_ends_the_process(monkeypatch):
+    process, clock, ended = worker.IngesterWorker(), [1000.0], []
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    process.looped_at = clock[0]
+
+    def wait(seconds: float) -> bool:
+        clock[0] += seconds
+        process.notified_at = clock[0]
+        return bool(ended)
+
+    monkeypatch.setattr(process.stopping, "wait", wait)
+    monkeypatch.setattr(worker, "end_process", lambda reason, release: ended.append(reason))
+    process._watch()
+    assert "maintenance loop hangs" in ended[0]
+    assert 180 < clock[0] - 1000 < 200
