@@ -10,11 +10,12 @@ from csi.api_models.base import ApiModel, Redacted, RedactedOrNone, RenamedKeys,
 from csi.api_models.delivery import DestinationBrief
 from csi.api_models.quota import HostPaceJson, QuotaBrief
 from csi.api_models.slo import EventCounts
-from csi.store.audit import AuditRecord
+from csi.store.queries.audit_rows import AuditRecord
 from csi.store.queries.backlog_rows import PlannedPoll, UnsettledBatch
 
 if TYPE_CHECKING:
     from csi.doctor.finding import Finding
+    from csi.status.audit_sentences import AuditSentence
     from csi.status.overview import Overview
     from csi.status.upcoming import Upcoming
 
@@ -223,7 +224,7 @@ class QueueJson(RenamedKeys, renamed={"being_read": "polling", "reads": "polls"}
 # ── audit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class AuditRecordJson(ApiModel, row=AuditRecord):
+class AuditRecordJson(ApiModel, row=AuditRecord, without=("outcome", "result")):
     """One change through the API or the dashboard, a call of an agent (`mcp`), or a recorded command. `status` is that
     of the response, or the exit code of the command; null: its process ended before it did."""
 
@@ -231,6 +232,9 @@ class AuditRecordJson(ApiModel, row=AuditRecord):
     via: Literal["api", "dashboard", "cli", "mcp"]
     role: Literal["admin", "reader"]
     finished_at: TimeOrNone
+    text: str = Field(description="The action in words")
+    outcome: Literal["done", "failed", "not finished"]
+    result: RedactedOrNone = Field(description="What the operator was told")
 
 
 class AuditLog(ApiModel):
@@ -238,6 +242,13 @@ class AuditLog(ApiModel):
 
     actions: list[AuditRecordJson]
     next: int | None
+
+    @classmethod
+    def of_sentences(cls, rows: "Sequence[AuditSentence]", following: int | None) -> Self:
+        actions = [
+            AuditRecordJson.of(one.record, text=one.text, outcome=one.outcome, result=one.result) for one in rows
+        ]
+        return cls.of(actions=actions, next=following)
 
 
 # ── doctor, alerts, retention ───────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin, data_api
-from csi.cli.command import config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.command import audited, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import (
     ago,
     confirm,
@@ -55,7 +55,12 @@ def add(
 ) -> None:  # fmt: skip
     """Track a channel: fetch its videos, then refresh its statistics. Needs an API key; the lookup costs one unit."""
     with installed(config_path) as rt:
-        added = channel_admin.register(rt, what, priority=priority, watch=not no_watch, videos=cap)
+        added = audited(
+            rt,
+            "csi channels add",
+            lambda: channel_admin.register(rt, what, priority=priority, watch=not no_watch, videos=cap),
+            lambda added: f"{added.result}: {added.channel.title or added.channel.id}",
+        )
     if as_json:
         shown = api_models.ChannelAdded.of(added, job=added.job.id if added.job else None)
         echo_json({"result": added.result, **shown.model_dump()})
@@ -126,7 +131,12 @@ def pause(channel: str, config_path: Path | None) -> None:
     """Pause a channel and its feed; running jobs finish."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        changed = channel_admin.pause(rt, row)
+        changed = audited(
+            rt,
+            f"csi channels pause {row.id}",
+            lambda: channel_admin.pause(rt, row),
+            lambda changed: "paused, with its feed" if changed else "nothing changed",
+        )
     click.echo(f"{_title(row)}: {'paused, with its feed' if changed else 'is paused; nothing changed'}")
 
 
@@ -137,7 +147,12 @@ def resume(channel: str, config_path: Path | None) -> None:
     """Resume a channel: its feed is polled again, and videos published meanwhile are fetched."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        job = channel_admin.resume(rt, row)
+        job = audited(
+            rt,
+            f"csi channels resume {row.id}",
+            lambda: channel_admin.resume(rt, row),
+            lambda job: "resumed" if job else "nothing changed",
+        )
     click.echo(f"{_title(row)}: {f'resumed; job {job.id} catches up' if job else f'is {row.status}; nothing changed'}")
 
 
@@ -155,7 +170,12 @@ def remove(channel: str, yes: bool, dry_run: bool, config_path: Path | None, as_
         if not dry_run:
             rows = f"{counted['videos']:,} videos and {counted['channel_stats'] + counted['video_stats']:,} statistics"
             confirm(f"Delete {_title(row)} with {rows}?", yes=yes)
-            counted = channel_admin.remove(rt, row)
+            counted = audited(
+                rt,
+                f"csi channels remove {row.id}",
+                lambda: channel_admin.remove(rt, row),
+                lambda counted: f"{sum(counted.values()):,} rows deleted",
+            )
     if as_json:
         echo_json(api_models.ChannelRemoved.of(id=row.id, dry_run=dry_run, removed=counted))
         return
@@ -171,7 +191,12 @@ def set_priority(channel: str, priority: int, config_path: Path | None) -> None:
     """Set the priority of a channel's future jobs: 1 to 10, higher runs sooner."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        channel_admin.set_priority(row, priority)
+        audited(
+            rt,
+            f"csi channels priority {row.id}",
+            lambda: channel_admin.set_priority(row, priority),
+            lambda _: f"priority {priority}",
+        )
     click.echo(f"{_title(row)}: priority {priority}")
 
 
@@ -187,7 +212,12 @@ def backfill(
     """Fetch a channel's videos again."""
     with installed(config_path) as rt:
         row = channel_admin.find_channel(rt, channel)
-        found = channel_admin.backfill(rt, row, priority=priority, videos=cap)
+        found = audited(
+            rt,
+            f"csi channels backfill {row.id}",
+            lambda: channel_admin.backfill(rt, row, priority=priority, videos=cap),
+            lambda found: f"job {found.job.id}",
+        )
     if as_json:
         echo_json(api_models.JobEnqueued.of(found))
         return

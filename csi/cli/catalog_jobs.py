@@ -11,7 +11,7 @@ import click
 from csi import api_models, logs
 from csi.catalog import archive_files, catalog_retention, channel_admin
 from csi.cli.catalog import LIMIT, PRIORITY
-from csi.cli.command import DurationType, config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.command import DurationType, audited, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import (
     ago,
     confirm,
@@ -132,7 +132,12 @@ def enqueue(
     """Enqueue a job of this TYPE; an open job for the same work is not duplicated."""
     with installed(config_path) as rt:
         ref = channel_admin.find_channel(rt, channel).id if channel else None
-        found = job_admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay)
+        found = audited(
+            rt,
+            "csi jobs enqueue",
+            lambda: job_admin.enqueue(rt, kind, channel_id=ref, video_ids=videos, priority=priority, delay=delay),
+            lambda found: f"{found.job.type}: job {found.job.id}",
+        )
     if as_json:
         echo_json(api_models.JobEnqueued.of(found))
         return
@@ -146,7 +151,7 @@ def retry(job: str, config_path: Path | None) -> None:
     """Make a failed, dead or postponed job due now; it resumes at its last step."""
     with installed(config_path) as rt:
         row = job_admin.find_job(job)
-        job_admin.retry(rt, row)
+        audited(rt, f"csi jobs retry {row.id}", lambda: job_admin.retry(rt, row), lambda _: f"{row.type} is due now")
     click.echo(f"job {row.id} ({row.type}) is due now")
 
 
@@ -161,7 +166,9 @@ def cancel(job: str, yes: bool, dry_run: bool, config_path: Path | None) -> None
         row = job_admin.find_job(job)
         if not dry_run:
             confirm(f"Cancel job {row.id} ({row.type}, {row.status})?", yes=yes)
-            job_admin.cancel(rt, row)
+            audited(
+                rt, f"csi jobs cancel {row.id}", lambda: job_admin.cancel(rt, row), lambda _: f"{row.type}: cancelled"
+            )
     click.echo(f"job {row.id} ({row.type}) {'would be' if dry_run else 'is'} cancelled")
 
 

@@ -89,8 +89,12 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def audited(rt: runtime.Runtime, action: str, change: Callable[[], T], detail: Callable[[T], str]) -> T:
-    """Make a change that the audit log records: the action before it, its result after it."""
+def audited(
+    rt: runtime.Runtime, action: str, change: Callable[[], T], detail: Callable[[T], str], *, dry_run: bool = False
+) -> T:
+    """Make a change that the audit log records: the action before it, its result after it. A dry run is not."""
+    if dry_run:
+        return change()
     entry = audit.begin(rt.now(), via="cli", role="admin", client=user_name(), action=action)
     try:
         result = change()

@@ -18,7 +18,7 @@ from csi.adapters import reddit_subreddit, registry
 from csi.adapters.reddit import settings as reddit_settings
 from csi.admin import watches
 from csi.cli import envfile
-from csi.cli.command import config_and_json_options, dry_run_option, installed
+from csi.cli.command import audited, config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
 from csi.config import loader, variables
 from csi.config.delivery_settings import DeliverySettings
@@ -122,7 +122,13 @@ def accept(config_path: Path | None, as_json: bool, dry_run: bool) -> None:
     """
     with installed(config_path) as rt:
         watches.sync_without_worker(rt)
-        held = watches.accept_removal(rt, dry_run=dry_run)
+        held = audited(
+            rt,
+            "csi config accept",
+            lambda: watches.accept_removal(rt, dry_run=dry_run),
+            lambda held: f"{len(held)} watches removed",
+            dry_run=dry_run,
+        )
     if as_json:
         echo_json(api_models.RemovalReport.of_watches(held, dry_run=dry_run))
         return

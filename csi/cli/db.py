@@ -12,7 +12,15 @@ import click
 
 from csi import api_models, clock, errors, net, runtime
 from csi.admin import backups, copy_to_postgres, database_repair
-from csi.cli.command import config_and_json_options, config_option, dry_run_option, installed, json_option, yes_option
+from csi.cli.command import (
+    audited,
+    config_and_json_options,
+    config_option,
+    dry_run_option,
+    installed,
+    json_option,
+    yes_option,
+)
 from csi.cli.output import confirm, echo_json, echo_table, plural, progress
 from csi.config import settings
 from csi.config.secrets import hide_password
@@ -229,7 +237,12 @@ def prune(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool, if_
         if plan.total:
             confirm(f"Delete {plural(plan.total, 'old row')}?", yes=yes)
         with progress(plan.total, "removing") as notice:
-            done = retention.prune(rt, notice=notice)
+            done = audited(
+                rt,
+                "csi prune",
+                lambda: retention.prune(rt, notice=notice),
+                lambda done: f"{plural(done.total, 'row')} deleted",
+            )
         _report(rt, done, "REMOVED", as_json=as_json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 import csi.status.destinations
 from csi import api_models
 from csi.admin import destinations
-from csi.cli.command import config_and_json_options, config_option, installed
+from csi.cli.command import audited, config_and_json_options, config_option, installed
 from csi.cli.output import ago, echo_json, plain, safe, stamp, table
 from csi.doctor import destination_check
 from csi.ingester.text import clean
@@ -102,7 +103,12 @@ def pause(config_path: Path | None, destination: str | None, reason: str) -> Non
     """Pause delivery until `resume`, also over restarts: events are still stored, none is sent."""
     with installed(config_path) as rt:
         for name in _names(rt, destination):
-            is_new = destinations.pause(rt, name, clean(reason, 200).strip() or "by command")
+            is_new = audited(
+                rt,
+                f"csi delivery pause {name}",
+                partial(destinations.pause, rt, name, clean(reason, 200).strip() or "by command"),
+                lambda _: f"paused: {reason}",
+            )
             note = "" if is_new else " (it was paused already; the reason is replaced)"
             click.echo(f"{plain(name)}: delivery is paused{note}")
         click.echo("a running request is not interrupted; events stay pending until: csi delivery resume", err=True)
@@ -115,7 +121,12 @@ def resume(config_path: Path | None, destination: str | None) -> None:
     """Resume delivery after a pause by the operator, or before the receiver's Retry-After has passed."""
     with installed(config_path) as rt:
         for name in _names(rt, destination):
-            was_waiting = destinations.resume(rt, name)
+            was_waiting = audited(
+                rt,
+                f"csi delivery resume {name}",
+                partial(destinations.resume, rt, name),
+                lambda was_waiting: "resumed" if was_waiting else "nothing changed",
+            )
             click.echo(f"{plain(name)}: delivery {'is resumed' if was_waiting else 'was neither paused nor throttled'}")
 
 

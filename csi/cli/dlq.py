@@ -13,7 +13,7 @@ import click
 
 from csi import api_models, logs
 from csi.admin import replay_by_command
-from csi.cli.command import DurationType, config_and_json_options, dry_run_option, installed, yes_option
+from csi.cli.command import DurationType, audited, config_and_json_options, dry_run_option, installed, yes_option
 from csi.cli.output import confirm, echo_json, echo_lines, echo_table, is_terminal, plain, plural, progress, safe, stamp
 from csi.dlq import dead_letters, discard_and_prune, search
 from csi.emitter.failure_cause import without_code
@@ -167,7 +167,12 @@ def _show_plan(what: str, chosen: list[int], *, as_json: bool) -> int:
 
 def _replay(rt: Runtime, chosen: list[int], seconds: float | None, *, as_json: bool) -> int:
     with progress(len(chosen), "replaying") as notice:
-        outcomes = replay_by_command.replay_all(rt, chosen, notice)
+        outcomes = audited(
+            rt,
+            "csi dlq replay",
+            lambda: replay_by_command.replay_all(rt, chosen, notice),
+            lambda outcomes: f"{sum(one.is_sent for one in outcomes)} of {len(outcomes)} pending again",
+        )
     sent = [outcome.letter_id for outcome in outcomes if outcome.is_sent]
     hints = replay_by_command.obstacles(rt, outcomes)
     results = []
@@ -214,7 +219,12 @@ def discard(
         if found:
             confirm(f"Discard {plural(len(found), 'dead letter')}? The content is not delivered.", yes=yes)
         days, result = rt.settings.retention.dedupe_days, clean(reason, 200)
-        closed = discard_and_prune.discard(found, rt.now(), result=result, key_days=days)
+        closed = audited(
+            rt,
+            "csi dlq discard",
+            lambda: discard_and_prune.discard(found, rt.now(), result=result, key_days=days),
+            lambda closed: f"{plural(len(closed), 'dead letter')} discarded: {result}",
+        )
         failures = _not_open(ids, closed)
         if as_json:
             echo_json({"discarded": closed, "failed": {str(number): why for number, why in failures.items()}})
@@ -229,6 +239,14 @@ def _not_open(ids: Sequence[int], done: list[int]) -> dict[int, str]:
     rest = sorted(set(ids) - set(done))
     states = {letter.id: f"it is {letter.state}" for letter in dead_letters.by_ids(rest)}
     return {number: states.get(number, "this dead letter does not exist") for number in rest}
+
+
+def _delete_old(rt: Runtime, before: float, notice: Callable[[int], None]) -> int:
+    gone, days = 0, rt.settings.retention.dedupe_days
+    while deleted := discard_and_prune.prune(before, rt.now(), key_days=days):
+        gone += deleted
+        notice(deleted)
+    return gone
 
 
 @dlq.command()
@@ -246,10 +264,12 @@ def prune(config_path: Path | None, as_json: bool, older_than: float, dry_run: b
             confirm(f"Delete {plural(old.count, 'dead letter')} permanently?{lost}", yes=yes)
         if not dry_run:
             with progress(old.count, "deleting") as notice:
-                days = rt.settings.retention.dedupe_days
-                while deleted := discard_and_prune.prune(before, rt.now(), key_days=days):
-                    gone += deleted
-                    notice(deleted)
+                gone = audited(
+                    rt,
+                    "csi dlq prune",
+                    lambda: _delete_old(rt, before, notice),
+                    lambda gone: f"{plural(gone, 'dead letter')} deleted",
+                )
         if as_json:
             echo_json({"old": old.count, "open": old.open, "deleted": gone, "dry_run": dry_run})
         elif dry_run:

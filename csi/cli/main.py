@@ -24,7 +24,7 @@ from csi.errors import CsiError
 COMMANDS = {
     "adapters": ("csi.cli.adapters:adapters", "List, show and test the installed sources, built in or as plugins."),
     "archive": ("csi.cli.catalog_jobs:archive", "Move old statistics and jobs into archive files, and restore them."),
-    "audit": ("csi.cli.processing_records:audit_group", "Read processing's audit log."),
+    "audit": ("csi.cli.audit:audit_group", "List what operators and agents changed."),
     "channels": ("csi.cli.catalog:channels_group", "Track channels: their videos and their statistics over time."),
     "compare": ("csi.cli.compare:compare", "Compare with the poller that CSI replaces, and take over what it saw."),
     "completion": ("csi.cli.completion:completion", "Print the completion script of a shell."),

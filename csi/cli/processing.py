@@ -13,6 +13,7 @@ import click
 
 from csi import clock, logs
 from csi import mutes as mute_rules
+from csi.cli import processing_records
 from csi.cli.command import DurationType, json_option, user_name
 from csi.cli.output import ago, confirm, echo_json, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
@@ -400,3 +401,6 @@ def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, 
 def _echo(doc: DeadLetterJobDocument) -> None:
     who = f", {plain(logs.redact(doc.assigned_to))}" if doc.assigned_to else ""
     click.echo(f"{doc.job_id}: {doc.dlq_status}{who}")
+
+
+processing.add_command(processing_records.list_entries)

@@ -1,4 +1,4 @@
-"""`csi audit`, `csi runs`: processing's audit log and its daily runs."""
+"""`csi processing audit`, `csi runs`: processing's audit log and its daily runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from csi.processing.store import audit
 _OUTCOMES = click.Choice(["success", "failure", "partial", "skipped"])
 
 
-@click.group("audit")
-def audit_group() -> None:
-    """Read processing's audit log. It is append-only: entries are deleted only after their retention."""
-
-
-@audit_group.command("list")
+@click.command("audit")
 @processing_option
 @json_option
 @click.option("--since", type=DurationType(ago=True), help='Within this time: 1h, "1 hour ago", 2d.')
@@ -35,7 +30,10 @@ def audit_group() -> None:
 def list_entries(
     config_path: Path | None, as_json: bool, since: float | None, limit: int, **filters: str | None
 ) -> None:
-    """List entries, the newest first. `sensitive`: the action touched personal or confidential text."""
+    """Read processing's audit log, the newest entry first. It is append-only: retention alone deletes entries.
+
+    `sensitive`: the action touched personal or confidential text.
+    """
     with processing_session(config_path) as rt:
         after = rt.now() - since if since is not None else 0.0
         entries = audit.search(limit=limit, since=after, **filters)

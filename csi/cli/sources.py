@@ -15,7 +15,7 @@ import click
 from csi import api_models, clock, logs, runtime
 from csi.admin import channel_lists, watch_options, watches
 from csi.catalog import data_api
-from csi.cli.command import config_and_json_options, config_option, dry_run_option, yes_option
+from csi.cli.command import audited, config_and_json_options, config_option, dry_run_option, yes_option
 from csi.cli.output import (
     ago,
     confirm,
@@ -155,7 +155,13 @@ def add(
     names and videos are looked up through the API for one unit, or without a key on YouTube's page.
     """
     with _runtime(config_path) as rt:
-        added = watches.add(rt, what, _options(name, **given), source=source, dry_run=dry_run)
+        added = audited(
+            rt,
+            "csi sources add",
+            lambda: watches.add(rt, what, _options(name, **given), source=source, dry_run=dry_run),
+            lambda done: f"{done.result}: {done.name or done.target.ref}",
+            dry_run=dry_run,
+        )
     if as_json:
         echo_json(api_models.WatchAdded.of(added, dry_run=dry_run))
         return
@@ -257,7 +263,13 @@ def set_options(
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         wanted = _merged_title(watch_options.options_of(rt, row), wanted)
-        done = watch_options.change(rt, row, wanted, revision=revision, dry_run=dry_run)
+        done = audited(
+            rt,
+            f"csi sources set {row.id}",
+            lambda: watch_options.change(rt, row, wanted, revision=revision, dry_run=dry_run),
+            lambda done: "; ".join(one.words for one in done) or "nothing was different",
+            dry_run=dry_run,
+        )
         after = watch_options.revision_of(rt, watch_admin.find(row.source, row.ref) or row)
     if as_json:
         echo_json(api_models.WatchOptionsChanged.of(id=row.id, dry_run=dry_run, changes=done, revision=after))
@@ -299,7 +311,13 @@ def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Stop polling a watch until it is resumed; the pause survives restarts and configuration changes."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
-        changed = watches.pause(rt, row, dry_run=dry_run)
+        changed = audited(
+            rt,
+            f"csi sources pause {row.id}",
+            lambda: watches.pause(rt, row, dry_run=dry_run),
+            lambda changed: "paused" if changed else "nothing changed",
+            dry_run=dry_run,
+        )
         waiting = watch_admin.waiting_items(row.id)
     click.echo(_done(row, "paused", changed, dry_run=dry_run))
     if waiting and changed:
@@ -314,7 +332,14 @@ def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Resume a paused watch: it is polled at once, and continues from its last state."""
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
-        click.echo(_done(row, "resumed", watches.resume(rt, row, dry_run=dry_run), dry_run=dry_run))
+        changed = audited(
+            rt,
+            f"csi sources resume {row.id}",
+            lambda: watches.resume(rt, row, dry_run=dry_run),
+            lambda changed: "resumed" if changed else "nothing changed",
+            dry_run=dry_run,
+        )
+    click.echo(_done(row, "resumed", changed, dry_run=dry_run))
 
 
 @sources.command()
@@ -329,7 +354,7 @@ def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> No
         watches.remove(rt, row, dry_run=True)
         if not dry_run:
             confirm(f"Stop watching {_title(row)}?", yes=yes)
-            watches.remove(rt, row)
+            audited(rt, f"csi sources remove {row.id}", lambda: watches.remove(rt, row), lambda _: "removed")
     click.echo(_done(row, "removed", True, dry_run=dry_run))
 
 
@@ -353,7 +378,13 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
         row = watches.find_watch(rt, watch)
         if not dry_run:
             confirm(f"Delete the baseline of {_title(row)}, and emit {emit} of the current items?", yes=yes)
-        watches.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run)
+        audited(
+            rt,
+            f"csi sources reset {row.id}",
+            lambda: watches.reset(rt, row, "all" if emit == "all" else "none", dry_run=dry_run),
+            lambda _: f"the next poll emits {emit} of the current items",
+            dry_run=dry_run,
+        )
     click.echo(_done(row, f"reset; the next poll emits {emit} of the current items", True, dry_run=dry_run))
 
 
@@ -368,7 +399,12 @@ def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> 
         if dry_run:
             click.echo(f"would poll {_title(row)} now")
             return
-        found = watches.poll_now(rt, row)
+        found = audited(
+            rt,
+            f"csi sources poll {row.id}",
+            lambda: watches.poll_now(rt, row),
+            lambda found: found.error or f"{found.new_items} new",
+        )
     if as_json:
         echo_json(api_models.PollResult.of(found))
     elif found.is_busy:
@@ -412,7 +448,13 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
     """
     content = file.read(channel_lists.MAX_BYTES + 1)
     with _runtime(config_path) as rt:
-        lines = watches.import_list(rt, content, _options(**given), dry_run=dry_run)
+        lines = audited(
+            rt,
+            "csi sources import",
+            lambda: watches.import_list(rt, content, _options(**given), dry_run=dry_run),
+            lambda lines: ", ".join(f"{count} {word}" for word, count in Counter(x.result for x in lines).items()),
+            dry_run=dry_run,
+        )
     counted = Counter(line.result for line in lines)
     if as_json:
         echo_json(api_models.ImportReport.of_lines(lines, dry_run=dry_run))

@@ -1,27 +1,10 @@
 """The audit log of the sidecar: a row before each action, completed with its result. The newest are kept."""
 
-from dataclasses import dataclass
-
-from csi.store.db import columns, fetch_all, number, run, writing
+from csi.store.db import number, run, writing
 
 KEPT = 10_000
 """Changes, and as many reads."""
 READ = "GET "
-
-
-@dataclass(frozen=True)
-class AuditRecord:
-    """One action. `status` None: the process ended before the action did."""
-
-    id: int
-    at: float
-    via: str
-    role: str
-    client: str | None
-    action: str
-    detail: str | None
-    status: int | None
-    finished_at: float | None
 
 
 def begin(now: float, *, via: str, role: str, client: str | None, action: str) -> int:
@@ -37,12 +20,10 @@ def begin(now: float, *, via: str, role: str, client: str | None, action: str) -
     return audit_id
 
 
-def finish(audit_id: int, now: float, *, status: int | None, detail: str | None = None) -> None:
+def finish(
+    audit_id: int, now: float, *, status: int | None, detail: str | None = None, outcome: str | None = None,
+    result: str | None = None,
+) -> None:  # fmt: skip
+    sql = "UPDATE audit SET status = ?, detail = ?, finished_at = ?, outcome = ?, result = ? WHERE id = ?"
     with writing():
-        run("UPDATE audit SET status = ?, detail = ?, finished_at = ? WHERE id = ?", status, detail, now, audit_id)
-
-
-def page(limit: int, before: int | None = None) -> list[AuditRecord]:
-    """Newest first; `before` is the id of the last row of the previous page."""
-    sql = f"SELECT {columns(AuditRecord)} FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
-    return fetch_all(AuditRecord, sql, before or 2**62, limit)
+        run(sql, status, detail, now, outcome, result, audit_id)

@@ -22,7 +22,7 @@ from csi.status.facts import gather
 from csi.store import audit
 from csi.web import auth, health
 from csi.web.auth import SAFE_METHODS, AccessRules, Role, Session, access_rules, check_origin
-from csi.web.page_rendering import Visitor, error_page, standalone_page
+from csi.web.page_rendering import RESULT, Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
 from csi.web.token_guess_limit import GuessBrake
@@ -32,6 +32,7 @@ BODY_SECONDS = 10.0
 MAX_FIELDS = 200
 LONGEST_NEXT = 300
 DETAIL_CHARS = 300
+MAX_REFUSAL = 4_096
 SECRET_KEY = re.compile(r'("secret\w*"\s*:\s*)"(?:[^"\\]|\\.)*"?')
 """A key of a JSON body that holds a secret, also one that no operation knows or accepts."""
 UNKNOWN_PATH = "csi.unknown_path"
@@ -211,12 +212,14 @@ async def _run_audited(
     action = redact(f"{request.method} {clean(request.scope['path'], 200)}"[:200])
     client = request.client.host if request.client else None
     number = await sidecar.read(lambda rt: audit.begin(rt.now(), via=via, role=role, client=client, action=action))
-    started, status = time.monotonic(), None
+    started, status, refusal = time.monotonic(), None, bytearray()
 
     async def observed(message: Message) -> None:
         nonlocal status
         if message["type"] == "http.response.start":
             status = message["status"]
+        elif (status or 0) >= 400 and len(refusal) < MAX_REFUSAL:
+            refusal.extend(message.get("body", b""))
         await send(message)
 
     try:
@@ -225,10 +228,24 @@ async def _run_audited(
         seconds = round(time.monotonic() - started, 3)
         log.info("admin action", action=action, client=client, status=status, seconds=seconds)
         shown = clean(redact(detail), DETAIL_CHARS) or None
+        color, text = request.scope.get(RESULT) or ("", _refusal_text(bytes(refusal)))
+        outcome = {"good": "done", "bad": "failed"}.get(color)
+        result = clean(redact(text), DETAIL_CHARS) or None
         try:
-            await sidecar.read(lambda rt: audit.finish(number, rt.now(), status=status, detail=shown))
+            await sidecar.read(
+                lambda rt: audit.finish(number, rt.now(), status=status, detail=shown, outcome=outcome, result=result)
+            )
         except CsiError as error:
             sidecar.warn("audit record not completed", error)
+
+
+def _refusal_text(body: bytes) -> str:
+    """The `detail` of a problem that the admin API answered with; empty for another body."""
+    try:
+        found = json.loads(body)
+        return str(found["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 async def read_body(request: Request, most: int = MAX_BODY) -> bytes:

@@ -30,6 +30,8 @@ WITH_ICONS = POLICY.replace("img-src 'self'", "img-src 'self' https:")
 """With `web.remote_icons`. # decision 0044"""
 # Not `no-referrer` as elsewhere: a browser would send `Origin: null` with the forms of these pages.
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+RESULT = "csi.result"
+"""In the scope of a request: the colour and the text that its operator is shown, for the audit log."""
 STATIC = Path(__file__).parent / "static"
 
 
@@ -163,10 +165,17 @@ async def change(request: Request, path: str, task: Callable[[Runtime], str]) ->
 def redirect(request: Request, path: str, text: str, color: Color = "good") -> Response:
     """To a page that shows `text` once."""
     visitor: Visitor = request.state.visitor
+    request.scope[RESULT] = (color, text)
     response = RedirectResponse(path, 303)
     cookie = auth.message_cookie(FlashMessage(color, redact(text)), visitor.key)
     response.set_cookie(auth.MESSAGE_COOKIE, cookie, auth.MESSAGE_SECONDS, httponly=True, samesite="strict")
     return response
+
+
+def refused_message(request: Request, text: str) -> FlashMessage:
+    """For a form that is shown again; the audit log has its text, too."""
+    request.scope[RESULT] = ("bad", text)
+    return FlashMessage("bad", redact(text))
 
 
 def number_of(text: str | None) -> int | None:

@@ -11,7 +11,8 @@ from standardwebhooks.webhooks import Webhook
 from csi.admin import destination_settings as managed
 from csi.config import destination_secrets
 from csi.config.delivery_settings import DestinationSettings
-from csi.store import audit, db, events, managed_destinations
+from csi.store import db, events, managed_destinations
+from csi.store.queries import audit_rows
 from csi.web.shared_state import Sidecar
 from tests.fakes.scripted_receiver import ReceivedRequest, ScriptedReceiver, accept, json_reply
 from tests.fakes.youtube import simulated_youtube
@@ -72,10 +73,10 @@ def test_a_destination_is_added_shown_changed_and_removed(operator):
     assert operator.call("destinations", "remove", "hook").exit_code == 2, "it asks, and nobody answers"
     assert operator.call("destinations", "remove", "hook", "--yes").exit_code == 0
     assert (managed_destinations.every(0.0), secret in file.read_text()) == ([], False)
-    assert [one.action for one in audit.page(3)] == [
+    assert [one.action for one in audit_rows.page(3)] == [
         f"csi destinations {word} hook" for word in ("remove", "set", "add")
     ]
-    assert not any(secret in f"{one.action}{one.detail}" for one in audit.page(9))
+    assert not any(secret in f"{one.action}{one.detail}" for one in audit_rows.page(9))
 
 
 def test_every_key_of_the_model_can_be_set():

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from csi.cli.notify import notify as command
 from csi.errors import ConfigError, MissingSetting
-from csi.store import audit, db
+from csi.store import db
+from csi.store.queries import audit_rows
 from tests.fakes.fired_alert import fire_alert
 from tests.fakes.raw_server import static_page
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
@@ -90,7 +91,7 @@ def test_mute_mutes_and_unmute(run):
     assert run("mutes").output == "nothing is muted\n"
     assert run("unmute").exit_code == 0
     with db.connection():
-        recorded = [(one.via, one.action, one.status) for one in reversed(audit.page(10))]
+        recorded = [(one.via, one.action, one.status) for one in reversed(audit_rows.page(10))]
     assert recorded[:3] == [
         ("cli", "csi notify mute 7200s --problem quota_low", 0),
         ("cli", "csi notify mute 1800s", 0),

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from csi import clock
 from csi.cli.main import cli
-from csi.store import audit, db, incidents
+from csi.store import db, incidents
+from csi.store.queries import audit_rows
 from csi.web.app import create_app
 from csi.worker.maintenance import write_heartbeat
 from tests.fakes.scripted_receiver import SECRET
@@ -71,7 +72,7 @@ def test_an_incident_is_acknowledged_once_and_the_audit_log_has_it(line, tmp_pat
     again = command(tmp_path, "ack", "2")
     assert again.exit_code == 1
     assert "there is no incident 2" in str(again.exception) + again.output
-    failed, first = audit.page(10)
+    failed, first = audit_rows.page(10)
     user = getpass.getuser()
     assert (first.via, first.client, first.action, first.status) == ("cli", user, "csi problems ack 2", 0)
     assert (failed.action, failed.status) == ("csi problems ack 2", 1)
@@ -101,7 +102,7 @@ def test_a_user_without_a_name_can_acknowledge(line, tmp_path, monkeypatch):
 
     monkeypatch.setattr(getpass, "getuser", no_name)
     assert command(tmp_path, "ack", "1").exit_code == 0
-    assert audit.page(1)[0].client == f"uid {os.getuid()}"
+    assert audit_rows.page(1)[0].client == f"uid {os.getuid()}"
 
 
 def test_what_is_no_number_is_refused(line, tmp_path):
@@ -123,7 +124,7 @@ async def test_the_admin_api_does_the_same_and_records_it(line):
         done = await client.post("/admin/problems/ack", json={})
         assert [one["subject"] for one in done.json()["acknowledged"]] == ["Two"]
         assert (await client.get("/admin/problems")).json() == {"status": "ok", "problems": []}
-    assert [(one.via, one.action, one.status) for one in audit.page(10)] == [
+    assert [(one.via, one.action, one.status) for one in audit_rows.page(10)] == [
         ("api", "POST /admin/problems/ack", 200),
         ("api", "POST /admin/problems/1/ack", 200),
         ("api", "POST /admin/problems/9/ack", 404),

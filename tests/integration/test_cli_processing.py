@@ -90,14 +90,14 @@ def test_one_videos_way_is_shown(csi):
 def test_lists_are_for_people_and_programs(csi):
     assert "Title of vid00000002" in csi("processing", "list", "--status", "failed")
     assert len(json.loads(csi("processing", "list", "--json"))) == 2
-    assert "transcriber" in csi("audit", "list", "--outcome", "failure")
-    assert json.loads(csi("audit", "list", "--json", "--video", "vid00000001"))[0]["action"] == "summarized"
+    assert "transcriber" in csi("processing", "audit", "--outcome", "failure")
+    assert json.loads(csi("processing", "audit", "--json", "--video", "vid00000001"))[0]["action"] == "summarized"
     assert json.loads(csi("runs", "list", "--json"))[0]["summarized"] == 1
     assert "completed" in csi("runs", "show", runs.runs.page(1)[0].run_id)
 
 
 def test_the_audit_list_says_which_acts_touched_what_people_said(csi):
-    marks = {line.split()[2]: "yes" in line.split() for line in csi("audit", "list").splitlines()[1:]}
+    marks = {line.split()[2]: "yes" in line.split() for line in csi("processing", "audit").splitlines()[1:]}
     assert (marks["fetch:file"], marks["summarized"]) == (True, True)
     assert (marks["route:process"], marks["dead_letter"]) == (False, False)
 
@@ -107,7 +107,7 @@ def test_a_key_of_the_environment_that_is_typed_into_a_note_is_masked(csi, monke
     csi("processing", "dlq", "note", "tr_vid00000002", "it is sk-canary-typed-123")
     assert "it is [redacted]" in csi("processing", "dlq", "show", "tr_vid00000002")
     monkeypatch.setenv("ASSEMBLYAI_API_KEY_FILE", "/nowhere")
-    assert "canary" not in csi("audit", "list")
+    assert "canary" not in csi("processing", "audit")
 
 
 def test_the_resolution_workflow(csi):

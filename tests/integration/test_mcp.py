@@ -21,6 +21,7 @@ from csi.dlq import dead_letters
 from csi.logs import register_secret
 from csi.status.verdict import verdict
 from csi.store import audit, db, watch_admin, watches
+from csi.store.queries import audit_rows
 from csi.web.app import create_app
 from csi.web.mcp import endpoint, results
 from tests.fakes.background_server import serve_in_background
@@ -146,7 +147,7 @@ async def test_replay_what_failed_yesterday(url: str, at: OperatorRig) -> None:
         again = await refused(client, "replay_dead_letters", ids=ids, confirm=preview["confirm"])
     assert "was used" in again
     with db.reading():
-        rows = [row for row in audit.page(20) if row.action == "POST /admin/dlq/replay"]
+        rows = [row for row in audit_rows.page(20) if row.action == "POST /admin/dlq/replay"]
     assert [(row.via, row.role, row.status) for row in rows] == [("mcp", "admin", status) for status in (409, 200, 200)]
     assert str(rows[-1].detail).startswith("preview")
 
@@ -267,7 +268,7 @@ async def test_garbage_is_a_clear_error_and_the_server_lives(url: str, at: Opera
             await client.session.send_request(types.Request(method="no/such", params=None), types.EmptyResult)
         assert (await ask(client, "get_quota"))["data"]
     with db.reading():
-        recorded = audit.page(50)
+        recorded = audit_rows.page(50)
     assert len(recorded) == len(GARBAGE) + 1
     assert {row.via for row in recorded} == {"mcp"}
 
@@ -344,7 +345,7 @@ async def test_an_agent_on_this_machine_over_stdio(at: OperatorRig) -> None:
     assert done["data"]["sent"] == 1
     assert state(yesterday) == "replaying"
     with db.reading():
-        assert {row.via for row in audit.page(10)} == {"mcp"}
+        assert {row.via for row in audit_rows.page(10)} == {"mcp"}
 
 
 async def test_stdio_is_read_only_by_default_and_survives_garbage(at: OperatorRig) -> None:

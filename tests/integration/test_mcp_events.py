@@ -24,7 +24,8 @@ from starlette.routing import Route
 from csi.admin import event_subscriptions
 from csi.config import destination_secrets
 from csi.emitter import http
-from csi.store import audit, db, managed_destinations
+from csi.store import db, managed_destinations
+from csi.store.queries import audit_rows
 from csi.web.app import create_app
 from csi.web.mcp import event_requests
 from tests.fakes.background_server import serve_in_background
@@ -374,7 +375,7 @@ async def test_every_request_is_audited_and_no_secret_is_readable(
         await refused(client, "subscribe", wanted(callback.url, "whsec_x"))
         await ask(client, "unsubscribe", wanted(callback.url))
         shown = json.dumps([(await client.call_tool(name, {})).structured_content for name in ("get_status",)])
-    records = [one for one in audit.page(20) if "events/" in one.action]
+    records = [one for one in audit_rows.page(20) if "events/" in one.action]
     assert [(one.via, one.role, one.action, one.status) for one in reversed(records)] == [
         ("mcp", "reader", "GET events/list", 200),
         ("mcp", "reader", "POST events/subscribe", 200),

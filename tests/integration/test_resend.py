@@ -7,8 +7,9 @@ from csi.admin import resend_by_command
 from csi.config.delivery_settings import RESEND
 from csi.runtime import Runtime
 from csi.status import slo, timeline
-from csi.store import audit, counters, db, destinations, events
+from csi.store import counters, db, destinations, events
 from csi.store.models import Event, Watch
+from csi.store.queries import audit_rows
 from csi.store.queries.event_search import EventQuery
 from csi.web.app import create_app
 from ops.screenshot import READ_TOKEN, TOKEN, furnish, open_show
@@ -144,7 +145,7 @@ def test_the_command_shows_first_and_asks_above_a_hundred(tmp_path):
             0, "101 events, 101 to default: pending again; the worker sends them\n",
         )  # fmt: skip
         assert db.number("SELECT COUNT(*) FROM outbox WHERE tier = 'resend'") == 101
-        assert audit.page(1)[0].action == "csi events resend"
+        assert audit_rows.page(1)[0].action == "csi events resend"
         one = operator.call("events", "resend", "5")
         assert (one.exit_code, "queued for this destination already" in one.stderr) == (5, True)
 

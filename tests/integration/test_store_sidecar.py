@@ -8,7 +8,7 @@ import pytest
 from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
 from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
-from csi.store.queries import backlog_rows, charts, event_search, slo_rows, timeline_rows
+from csi.store.queries import audit_rows, backlog_rows, charts, event_search, slo_rows, timeline_rows
 from csi.store.queries.event_search import EventQuery
 from tests.rigs.operator import sample_event
 
@@ -42,11 +42,11 @@ def sent(pk: int, at: float, status: int = 200) -> None:
 
 def test_an_act_is_written_before_and_finished_after(store: str) -> None:
     number = audit.begin(NOW, via="dashboard", role="admin", client="127.0.0.1", action="POST /x")
-    assert audit.page(5)[0].status is None
+    assert audit_rows.page(5)[0].status is None
     audit.finish(number, NOW + 1, status=303, detail="Ü")
-    (row,) = audit.page(5)
+    (row,) = audit_rows.page(5)
     assert (row.status, row.detail, row.finished_at) == (303, "Ü", NOW + 1)
-    assert audit.page(5, before=number) == []
+    assert audit_rows.page(5, before=number) == []
 
 
 def test_a_worker_says_how_much_waits_in_its_queue(store: str) -> None:
@@ -105,7 +105,7 @@ def test_letters_are_chosen_by_cause_and_by_their_very_error(store: str) -> None
     assert search.ids(DeadLetterFilter(error="http 50%")) == [1]
     assert search.ids(DeadLetterFilter(error="http 503", cause="crash")) == [3]
     assert [letter.id for letter in search.page(DeadLetterFilter(), 2)] == [3, 2]
-    assert [letter.id for letter in search.page(DeadLetterFilter(), 2, before=2)] == [1]
+    assert [letter.id for letter in search.page(DeadLetterFilter(), 2, after=2)] == [1]
 
 
 def test_the_agenda_knows_what_comes_and_what_travels(watch_id: int) -> None:

@@ -18,6 +18,7 @@ from csi.dlq import dead_letters
 from csi.doctor import destination_check
 from csi.store import audit, db, destinations, watches
 from csi.store.models import Watch
+from csi.store.queries import audit_rows
 from csi.web import api, openapi
 from csi.web.app import create_app
 from tests.fakes.scripted_receiver import SECRET
@@ -392,7 +393,7 @@ async def test_an_examination_asks_receivers_and_sources_and_is_written_down(cli
     assert not answer.json()["ok"]
     assert faults["receiver"]["remedy"]
     assert SECRET not in answer.text
-    assert [(row.action, row.status) for row in audit.page(10)] == [("POST /admin/doctor", 200)]
+    assert [(row.action, row.status) for row in audit_rows.page(10)] == [("POST /admin/doctor", 200)]
 
 
 @pytest.mark.asyncio
@@ -414,7 +415,7 @@ async def test_prune_looks_unless_it_is_told_to_remove(client: httpx.AsyncClient
     _check("POST", "/prune", 200, done)
     assert (done["dry_run"], done["complete"], done["tables"]["dead_letter"]) == (False, True, 1)
     assert db.number("SELECT COUNT(*) FROM dead_letter") == 0
-    assert [row.detail for row in audit.page(10)] == ['{"dry_run":false}', None]
+    assert [row.detail for row in audit_rows.page(10)] == ['{"dry_run":false}', None]
 
 
 @pytest.mark.asyncio
@@ -450,7 +451,7 @@ async def test_every_act_has_its_row_and_looking_has_none(client: httpx.AsyncCli
     await client.post("/nothing")
     await client.get("/sources")
     await client.post("/sources/1/pause", headers=READER)
-    rows = audit.page(10)
+    rows = audit_rows.page(10)
     assert [(row.action, row.status, row.via, row.role, row.detail) for row in rows] == [
         ("POST /admin/nothing", 404, "api", "admin", None),
         ("POST /admin/sources/1/pause", 200, "api", "admin", '{"dry_run":true}'),
@@ -463,7 +464,7 @@ async def test_every_act_has_its_row_and_looking_has_none(client: httpx.AsyncCli
 @pytest.mark.asyncio
 async def test_secrets_in_a_body_do_not_reach_the_book(client: httpx.AsyncClient) -> None:
     await client.post("/sources", json={"what": f"{SECRET}"})
-    assert SECRET not in str(audit.page(10))
+    assert SECRET not in str(audit_rows.page(10))
 
 
 @pytest.mark.asyncio
@@ -479,7 +480,7 @@ def test_the_book_keeps_the_newest(sqlite_store: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(audit, "KEPT", 3)
     for number in range(5):
         audit.begin(float(number), via="api", role="admin", client=None, action=f"POST {number}")
-    assert [row.action for row in audit.page(10)] == ["POST 4", "POST 3", "POST 2"]
+    assert [row.action for row in audit_rows.page(10)] == ["POST 4", "POST 3", "POST 2"]
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,8 @@ import pytest_asyncio
 from openapi_schema_validator import OAS31Validator
 
 from csi.config import destination_secrets
-from csi.store import audit, managed_destinations
+from csi.store import managed_destinations
+from csi.store.queries import audit_rows
 from csi.web import openapi
 from csi.web.app import create_app
 from tests.fakes.scripted_receiver import ScriptedReceiver, json_reply
@@ -58,7 +59,7 @@ def kept(at: OperatorRig) -> str:
 
 def recorded() -> str:
     """All that the audit log has."""
-    return " ".join(f"{one.action} {one.detail}" for one in audit.page(50))
+    return " ".join(f"{one.action} {one.detail}" for one in audit_rows.page(50))
 
 
 def described(method: str, path: str, status: int, body: Any) -> None:

@@ -24,9 +24,10 @@ from csi.runtime import Runtime
 from csi.status import watch_list
 from csi.status.problems import KINDS, Problem
 from csi.status.verdict import StatusVerdict
-from csi.store import audit, db, destinations, heartbeats, hosts, incidents, mutes, notification_log
+from csi.store import db, destinations, heartbeats, hosts, incidents, mutes, notification_log
 from csi.store.database_faults import LOCKED
 from csi.store.models import Event, Watch
+from csi.store.queries import audit_rows
 from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
@@ -189,7 +190,7 @@ async def test_a_reader_looks_and_cannot_act(guest: httpx.AsyncClient) -> None:
     assert "Poll now" not in text
     assert (await act(guest, "/sources/1/pause")).status_code == 403
     assert Watch.get_by_id(1).state == "active"
-    assert audit.page(10) == []
+    assert audit_rows.page(10) == []
 
 
 @pytest.mark.asyncio
@@ -451,7 +452,7 @@ async def test_an_incident_is_acknowledged_once_and_by_admins_only(client: httpx
     assert "No problems." in text
     with db.connection():
         assert db.fetch("SELECT acknowledged_by FROM incidents") == [("dashboard",)]
-        assert audit.page(1)[0].action == f"POST {path}"
+        assert audit_rows.page(1)[0].action == f"POST {path}"
     for other in (path, "/problems/999999999999999999999/acknowledge", "/problems/x/acknowledge"):
         await act(client, other)
         assert "acknowledged already" in (await client.get("/")).text
@@ -583,7 +584,7 @@ async def test_a_source_is_paused_resumed_and_reset_and_it_is_written_down(clien
     await act(client, "/sources/1/resume")
     await act(client, "/sources/1/reset", emit="all")
     assert (Watch.get_by_id(1).state, Watch.get_by_id(1).first_read_at) == ("active", None)
-    rows = audit.page(10)
+    rows = audit_rows.page(10)
     assert [row.action for row in rows] == [f"POST /sources/1/{name}" for name in ("reset", "resume", "pause")]
     assert {(row.via, row.role, row.status) for row in rows} == {("dashboard", "admin", 303)}
     assert "form_token" not in str(rows)
@@ -733,7 +734,7 @@ async def test_alerts_are_muted_and_unmuted_by_the_dashboard_and_it_is_in_the_au
     await act(client, "/notifications/unmute", id=str(mute.id))
     assert mutes.active(rt.now()) == []
     assert ">muted<" not in (await client.get("/notifications")).text
-    assert [row.action for row in audit.page(2)] == ["POST /notifications/unmute", "POST /notifications/mute"]
+    assert [row.action for row in audit_rows.page(2)] == ["POST /notifications/unmute", "POST /notifications/mute"]
     for fields in ({"duration": "99y"}, {"duration": "1h", "problem": "no_such_alert"}):
         await act(client, "/notifications/mute", **fields)
     await act(client, "/notifications/unmute", id="77")

@@ -9,13 +9,12 @@ from csi.admin import incidents, mutes
 from csi.admin.incidents import NoSuchIncident
 from csi.doctor import run_checks
 from csi.runtime import Runtime
-from csi.status import backlog, overview
+from csi.status import audit_sentences, backlog, overview
 from csi.status.alert_overview import alert_overview
 from csi.status.facts import gather
 from csi.status.slo import report
 from csi.status.upcoming import upcoming
 from csi.status.verdict import verdict
-from csi.store import audit
 from csi.web import health
 from csi.web.operation_definition import MAX_ID, Ago, BeforeId, Limit, OperationList, RequestModel, page_of
 from csi.web.responses import HttpProblem
@@ -118,10 +117,10 @@ def show_quota(rt: Runtime) -> api_models.QuotaJson | api_models.NoQuota:
     return api_models.quota(rt)
 
 
-@OPERATIONS.add("GET", "/audit", "listActions", "Changes through this API and the dashboard, newest first")
+@OPERATIONS.add("GET", "/audit", "listActions", "What operators and agents changed, newest first")
 def list_audit(rt: Runtime, query: AuditQuery) -> api_models.AuditLog:
-    shown, following = page_of(audit.page(query.limit + 1, query.before), query.limit)
-    return api_models.AuditLog.of(actions=shown, next=following)
+    shown, following = page_of(audit_sentences.page(query.limit + 1, query.before), query.limit)
+    return api_models.AuditLog.of_sentences(shown, following)
 
 
 @OPERATIONS.add(

@@ -25,9 +25,8 @@ from csi.status.delivery_problems import certificate_text
 from csi.status.destinations import STATE_TEXTS, UnknownDestination, configured_name, destination_state_of
 from csi.store.managed_destinations import ManagedDestination
 from csi.web.api.destinations import managed_row
-from csi.web.auth import FlashMessage
 from csi.web.formatting import plural
-from csi.web.page_rendering import Context, DashboardPage, change, redirect, render_page
+from csi.web.page_rendering import Context, DashboardPage, change, redirect, refused_message, render_page
 from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
@@ -197,7 +196,7 @@ async def _save(
     try:
         secret = await sidecar.run(store)
     except CsiError as error:
-        message = FlashMessage("bad", f"Not saved: {error}")
+        message = refused_message(request, f"Not saved: {error}")
         return await render_page(request, template, lambda rt, _: {**again(rt), "message": message}, 400)
     return redirect(request, f"{PATH}/{name}", done) if secret is None else await _show_once(request, name, secret)
 

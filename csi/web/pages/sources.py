@@ -27,9 +27,8 @@ from csi.store.queries import event_search
 from csi.store.watches import find
 from csi.web import svg_charts, watch_forms
 from csi.web.api.sources import refuse_poll
-from csi.web.auth import FlashMessage
 from csi.web.formatting import plural
-from csi.web.page_rendering import Context, DashboardPage, change, number_of, redirect, render_page
+from csi.web.page_rendering import Context, DashboardPage, change, number_of, redirect, refused_message, render_page
 from csi.web.responses import HttpProblem
 from csi.web.shared_state import Sidecar
 
@@ -177,7 +176,7 @@ async def add(request: Request) -> Response:
     try:
         done, tracked = await sidecar.run(store)
     except CsiError as error:
-        message = FlashMessage("bad", f"Not added: {error}")
+        message = refused_message(request, f"Not added: {error}")
 
         def again(rt: Runtime, _: Request) -> Context:
             return {**_add_form(rt, form, watch_forms.values_of_form(form)), "message": message}
@@ -216,7 +215,7 @@ async def save(request: Request) -> Response:
         text = await sidecar.run(store)
     except CsiError as error:
         again = " Compare, and save again to replace it." if isinstance(error, WatchChangedMeanwhile) else ""
-        message = FlashMessage("bad", f"Not saved: {error}.{again}")
+        message = refused_message(request, f"Not saved: {error}.{again}")
 
         def show_again(rt: Runtime, _: Request) -> Context:
             return {**_edit_form(rt, _found(request), form), "message": message}
