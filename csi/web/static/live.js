@@ -141,6 +141,8 @@
     for (const next of [...to.childNodes]) {
       const same = next.id ? [...from.children].find((one) => one.id === next.id) : here;
       if (same && same.nodeName === next.nodeName && (same.id || "") === (next.id || "")) {
+        // What stands before it goes, instead of moving it: an element that is moved loses the focus.
+        while (here && here !== same && !here.id) here = drop(here);
         if (same !== here) from.insertBefore(same, here);
         patch(same, next);
         here = same.nextSibling;
@@ -148,11 +150,12 @@
         from.insertBefore(document.importNode(next, true), here);
       }
     }
-    while (here) {
-      const next = here.nextSibling;
-      here.remove();
-      here = next;
-    }
+    while (here) here = drop(here);
+  };
+  const drop = (one) => {
+    const next = one.nextSibling;
+    one.remove();
+    return next;
   };
 
   const OURS = new Set(["open", "hidden", "title"]); // what a reader or this script changes
