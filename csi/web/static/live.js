@@ -134,15 +134,16 @@
   };
 
   // Makes the children of `from` those of `to`. Nodes that stay are kept, and with them focus, ticks and open details.
+  const id = (one) => (one.getAttribute && one.getAttribute("id")) || ""; // `form.id` may be its field `id`
   const morph = (from, to) => {
-    const wanted = new Set([...to.children].map((one) => one.id).filter(Boolean));
-    for (const one of [...from.children]) if (one.id && !wanted.has(one.id)) one.remove();
+    const wanted = new Set([...to.children].map(id).filter(Boolean));
+    for (const one of [...from.children]) if (id(one) && !wanted.has(id(one))) one.remove();
     let here = from.firstChild;
     for (const next of [...to.childNodes]) {
-      const same = next.id ? [...from.children].find((one) => one.id === next.id) : here;
-      if (same && same.nodeName === next.nodeName && (same.id || "") === (next.id || "")) {
+      const same = id(next) ? [...from.children].find((one) => id(one) === id(next)) : here;
+      if (same && same.nodeName === next.nodeName && id(same) === id(next)) {
         // What stands before it goes, instead of moving it: an element that is moved loses the focus.
-        while (here && here !== same && !here.id) here = drop(here);
+        while (here && here !== same && !id(here)) here = drop(here);
         if (same !== here) from.insertBefore(same, here);
         patch(same, next);
         here = same.nextSibling;
