@@ -25,11 +25,17 @@ def measure_line(count: int, seconds: float) -> dict[str, Any]:
         plain = floor.measure(per_request, number)
         _say(f"{tier}: the line, {number} items")
         ours = line.at_once(tier, number)
-        report[tier] = {**ours, "floor": plain, "to_floor": ours["events_per_second"] / plain["events_per_second"]}
+        report[tier] = {
+            **ours,
+            "floor": plain,
+            "to_floor": ours["events_per_second"] / plain["events_per_second"],
+            "cpu_to_floor": plain["cpu_ms_per_event"] / ours["cpu_ms_per_event"],
+        }
         if peer.is_installed():
-            _say(f"{tier}: Celery and Redis, {number} items")
-            other = peer.measure(per_request, number)
+            _say(f"{tier}: Celery and Redis, late and early acknowledgement, {number} items each")
+            other, early = (peer.measure(per_request, number, acks_late=late) for late in (True, False))
             report[tier] |= {"peer": other, "to_peer": ours["events_per_second"] / other["events_per_second"]}
+            report[tier]["peer_early"] = early
     _say(f"urgent: {line.STEADY_RATE:g} a second for {seconds:g} s")
     report["steady"] = line.steady(seconds)
     if peer.is_installed():

@@ -31,7 +31,8 @@ def _volume(name: str, found: dict[str, Any]) -> str:
 
 
 def _tier(name: str, found: dict[str, Any]) -> list[str]:
-    others = [("plain loop", found.get("floor")), ("Celery and Redis", found.get("peer"))]
+    others = [("plain loop", found.get("floor")), ("Celery, acks_late", found.get("peer"))]
+    others.append(("Celery, early acks", found.get("peer_early")))
     return [_row(f"{name}, csi", found), *(_row(f"{name}, {who}", one) for who, one in others if one)]
 
 

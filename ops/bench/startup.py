@@ -1,7 +1,6 @@
 """How long it takes until something answers: `csi --help`, the worker, the sidecar."""
 
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ def measure() -> dict[str, Any]:
         config = stage.configure(Path(home), origin, "urgent", interval=3600)
         env = stage.environment(config, to)
         with stage.started([sys.executable, "-m", "huey.bin.huey_consumer", *stage.WORKER], env) as worker:
-            worker_ready = _until(lambda: _beats(Path(home) / "state" / "csi.db"))
+            worker_ready = _until(lambda: stage.has_heartbeat(Path(home) / "state" / "csi.db"))
             port = _free_port()
             with stage.started([sys.executable, "-m", "csi.main"], env | {"PORT": str(port)}) as sidecar:
                 sidecar_ready = _until(lambda: _answers(f"http://127.0.0.1:{port}/livez"))
@@ -60,12 +59,6 @@ def _until(ready: Callable[[], bool]) -> float:
     while not ready() and time.monotonic() - began < DEADLINE:
         time.sleep(0.02)
     return time.monotonic() - began
-
-
-def _beats(path: Path) -> bool:
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        return bool(db.execute("SELECT 1 FROM heartbeats").fetchone())
-    return False
 
 
 def _answers(url: str) -> bool:

@@ -24,13 +24,20 @@ class Target:
 
 
 TARGETS = (
-    Target("standard, events a second", "line.standard.events_per_second", 1000, unit="/s"),
-    Target("standard, beside the plain loop", "line.standard.to_floor", 0.25, is_ratio=True),
-    Target("standard, beside Celery", "line.standard.to_peer", 4, is_ratio=True),
-    Target("urgent, events a second", "line.urgent.events_per_second", 250, unit="/s"),
-    Target("urgent, beside the plain loop", "line.urgent.to_floor", 0.4, is_ratio=True),
-    Target("urgent, beside Celery", "line.urgent.to_peer", 2, is_ratio=True),
-    Target("urgent at 20 events a second, P95", "line.steady.p95_ms", 250, at_least=False, unit=" ms"),
+    Target("standard, events a second", "line.standard.events_per_second", 4000, unit="/s"),
+    Target("standard, CPU of an event", "line.standard.cpu_ms_per_event", 0.28, at_least=False, unit=" ms"),
+    Target("standard, beside the plain loop", "line.standard.to_floor", 0.35, is_ratio=True),
+    Target("standard, beside Celery (acks_late)", "line.standard.to_peer", 4.5, is_ratio=True),
+    Target("standard, CPU of the loop beside ours", "line.standard.cpu_to_floor", 0.18, is_ratio=True),
+    Target("standard, peak memory in a flood", "line.standard.peak_mb", 170, at_least=False, unit=" MB"),
+    Target("urgent, events a second", "line.urgent.events_per_second", 1200, unit="/s"),
+    Target("urgent, CPU of an event", "line.urgent.cpu_ms_per_event", 0.95, at_least=False, unit=" ms"),
+    Target("urgent, beside the plain loop", "line.urgent.to_floor", 0.45, is_ratio=True),
+    Target("urgent, beside Celery (acks_late)", "line.urgent.to_peer", 2.5, is_ratio=True),
+    Target("urgent, CPU of the loop beside ours", "line.urgent.cpu_to_floor", 0.33, is_ratio=True),
+    Target("urgent at 20 events a second, P50", "line.steady.p50_ms", 12, at_least=False, unit=" ms"),
+    Target("urgent at 20 events a second, P95", "line.steady.p95_ms", 25, at_least=False, unit=" ms"),
+    Target("unchanged feed, CPU of a poll", "poll.cpu_ms_per_same_feed", 0.9, at_least=False, unit=" ms"),
     Target("500 feeds, share of a core", "poll.share_percent", 1.5, at_least=False, unit=" %"),
     Target("500 feeds, cold round", "poll.cold_seconds", 5, at_least=False, unit=" s"),
     Target("500 feeds, PRD §6.1: a round in its interval", "poll.cold_seconds", 300, at_least=False, unit=" s"),
@@ -40,12 +47,22 @@ TARGETS = (
     Target("receiver, accepted and lost", "receiver.lost", 0, at_least=False),
     Target("receiver, answered with neither 200 nor 503", "receiver.not_answered", 0, at_least=False),
     Target("receiver, growth of its memory in a minute", "receiver.memory_growth_mb", 10, at_least=False, unit=" MB"),
-    Target("worker and sidecar, memory", "startup.worker_and_sidecar_mb", 150, at_least=False, unit=" MB"),
-    Target("worker and sidecar at rest, share of a core", "startup.idle_core_percent", 1, at_least=False, unit=" %"),
+    Target("worker and sidecar, memory", "startup.worker_and_sidecar_mb", 115, at_least=False, unit=" MB"),
+    Target("worker and sidecar at rest, share of a core", "startup.idle_core_percent", 0.2, at_least=False, unit=" %"),
     Target("csi --help", "startup.help_ms", 200, at_least=False, unit=" ms"),
     Target("an event at the most keys, beside the fewest", "growth.ratio", 1.25, at_least=False, is_ratio=True),
     Target("next job beside a million finished ones", "catalogue.next_job.ms", 5, at_least=False, unit=" ms"),
     Target("next job, rows read for ten", "catalogue.next_job.rows_read", 10, at_least=False),
+    Target(
+        "PostgreSQL, CPU of an event in the worker", "scale.busy.one.cpu_ms_per_event", 0.55, at_least=False, unit=" ms"
+    ),
+    Target(
+        "PostgreSQL, CPU of an event in the database",
+        "scale.busy.one.database_cpu_ms_per_event",
+        0.25,
+        at_least=False,
+        unit=" ms",
+    ),
     Target("two workers beside one, slow receiver", "scale.waiting.ratio", 1.6, is_ratio=True),
     *(
         Target(f"high volume, {name}: {what}", f"highvolume.{name}.{key}", bound, at_least=at_least, unit=unit)

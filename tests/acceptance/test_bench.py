@@ -1,13 +1,16 @@
 """The benches run and say what they measured: few events and few channels, so only their form is judged here."""
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ops.bench import figures, scale, targets
+from ops.bench import figures, scale, stage, targets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +76,7 @@ def test_each_step_of_an_event_has_its_share():
 
 
 def test_targets_say_pass_fail_or_not_measured():
-    lines = targets.table({"line": {"standard": {"events_per_second": 1200.0}, "urgent": {"events_per_second": 10.0}}})
+    lines = targets.table({"line": {"standard": {"events_per_second": 4200.0}, "urgent": {"events_per_second": 10.0}}})
     assert lines[0].endswith("pass")
     assert next(line for line in lines if line.startswith("urgent, events")).endswith("FAIL")
     assert "not measured" in lines[1]
@@ -87,6 +90,22 @@ def test_a_ratio_that_fell_by_more_than_a_third_is_named():
         "urgent, beside the plain loop",
         "an event at the most keys, beside the fewest",
     ]
+
+
+def test_the_processor_time_beside_the_loop_is_a_ratio_of_the_baseline():
+    baseline = targets.load_baseline()
+    assert baseline["line.standard.cpu_to_floor"] > 0
+    fell = targets.fallen({"line": {"standard": {"cpu_to_floor": 0.05}, "urgent": {"cpu_to_floor": 0.3}}}, baseline)
+    assert [line.split(":")[0] for line in fell] == ["standard, CPU of the loop beside ours"]
+
+
+def test_the_start_of_a_worker_is_no_part_of_what_an_event_costs(tmp_path):
+    worker = SimpleNamespace(cpu=lambda: 1.5)
+    with closing(sqlite3.connect(tmp_path / "csi.db")) as db, db:
+        db.execute("CREATE TABLE heartbeats (at)")
+        db.execute("INSERT INTO heartbeats VALUES (1)")
+    assert stage.cpu_of_start(worker, tmp_path / "csi.db") == 1.5
+    assert not stage.has_heartbeat(tmp_path / "none.db")
 
 
 def test_the_line_stands_beside_its_peers_and_what_was_not_measured_is_left_out():

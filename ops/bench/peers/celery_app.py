@@ -27,8 +27,8 @@ ADD = "INSERT OR IGNORE INTO events (id, body) VALUES (?, ?)"
 
 app = Celery("peer", broker=FACTS["redis"].replace("unix://", "redis+socket://"))
 app.conf.update(
-    task_acks_late=True,
-    task_reject_on_worker_lost=True,
+    task_acks_late=FACTS.get("acks_late", True),
+    task_reject_on_worker_lost=FACTS.get("acks_late", True),
     task_ignore_result=True,
     worker_prefetch_multiplier=32,
     broker_connection_retry_on_startup=True,
