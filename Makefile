@@ -21,8 +21,8 @@ $(STAMP): requirements.lock requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $(STAMP)
 
-demo: setup  ## deliver items of a simulated YouTube to a receiver (30 s)
-	$(BIN)/csi demo --seconds 30
+demo: setup  ## deliver items of a simulated YouTube to a receiver, until Ctrl-C (30 s without a terminal)
+	$(BIN)/csi demo
 
 test: setup lint  ## run lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2

@@ -8,30 +8,50 @@ import hmac
 import os
 import secrets
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from csi.errors import StoreError
 from csi.sql import give_to_owner_of_directory
 
-LINK_FILE = "login-link"
+LINK_FILE, SIDECAR_LINK_FILE = "login-link", "sidecar-login-link"
+"""Of the receiver, and of the sidecar: both may have the same directory."""
 COOKIE = "csi_local"
 LINK_SECONDS = 600.0
 SESSION_SECONDS = 12 * 3600.0
 MAX_SESSIONS = 100
 
 
-def make_key(folder: Path) -> str:
+def make_key(folder: Path, name: str = LINK_FILE) -> str:
     """The secret part of a new link, which replaces one that was made before. The file is for this user only."""
-    key, draft = secrets.token_urlsafe(32), folder / f"{LINK_FILE}.{secrets.token_hex(6)}"
+    key, draft = secrets.token_urlsafe(32), folder / f"{name}.{secrets.token_hex(6)}"
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(key)
             give_to_owner_of_directory(draft, file.fileno())
-        os.replace(draft, folder / LINK_FILE)
+        os.replace(draft, folder / name)
     except OSError as error:
         raise StoreError(f"{folder}: no login link can be made there: {error.strerror}; run as its owner") from error
     return key
+
+
+def use_up(path: Path, given: str) -> bool:
+    """Whether this is the key of a fresh link; the link is used up then."""
+    try:
+        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            status, key = os.fstat(file.fileno()), file.read(200)
+    except (OSError, ValueError):
+        return False
+    is_ours = status.st_uid == os.geteuid() or status.st_uid == 0
+    is_fresh = abs(time.time() - status.st_mtime) < LINK_SECONDS
+    if not (hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()) and key and is_ours and is_fresh):
+        return False
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False  # another request used it at the same time
+    except OSError:
+        return True
+    return True
 
 
 class LocalLogin:
@@ -43,18 +63,8 @@ class LocalLogin:
 
     def redeem(self, given: str) -> str | None:
         """A cookie for the key of a link; the link is used up. None: no link has this key, or it is too old."""
-        path = self._folder / LINK_FILE
-        try:
-            with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-                status, key = os.fstat(file.fileno()), file.read(200)
-        except (OSError, ValueError):
+        if not use_up(self._folder / LINK_FILE, given):
             return None
-        is_ours = status.st_uid == os.geteuid() or status.st_uid == 0
-        is_fresh = abs(time.time() - status.st_mtime) < LINK_SECONDS
-        if not (hmac.compare_digest(given.encode(), key.encode()) and key and is_ours and is_fresh):
-            return None
-        with suppress(OSError):
-            path.unlink()
         now, cookie = time.monotonic(), secrets.token_urlsafe(32)
         self._until = {one: until for one, until in self._until.items() if until > now}
         while len(self._until) >= MAX_SESSIONS:

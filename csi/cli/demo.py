@@ -13,11 +13,14 @@ from csi.cli.output import echo_lines, plain
 from csi.demo import configuration, live_view, processing_account, run
 
 DIGEST_LINES = 24
+SECONDS_WITHOUT_TERMINAL = 30.0
 
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds. [default: at Ctrl-C]"
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop after this many seconds. [default: at Ctrl-C on a terminal, else 30]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
 @click.option("--channels", default=5, show_default=True, type=click.IntRange(0, 1000), help="Number of channels.")
@@ -54,6 +57,8 @@ def demo(
     real processes on free ports in a temporary directory. Exit code 1 if anything was lost or is unfinished."""
     if not channels + playlists:
         raise click.UsageError("there is nothing to watch: give --channels or --playlists")
+    if seconds is None and (as_json or not sys.stdout.isatty()):
+        seconds = SECONDS_WITHOUT_TERMINAL
     options = configuration.DemoOptions(channels, playlists, rate, faults, processing)
     with run.state_directory(keep) as home:
         if keep is not None:

@@ -6,39 +6,53 @@ import json
 import os
 import re
 import secrets
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
-from csi import logs, net
-from csi.adapters.youtube import page_lookup, references
-from csi.adapters.youtube.references import FREE_FORMS, parse_reference
+from csi import logs, net, server
+from csi.adapters import feed_discovery, reddit_subreddit
+from csi.adapters.youtube import page_lookup
+from csi.adapters.youtube.references import FREE_FORMS, UnknownReference, is_youtube_address, parse_reference
 from csi.cli.command import sidecar_url
 from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read_variables
-from csi.cli.output import is_terminal, plain
+from csi.cli.output import is_terminal, plain, safe
+from csi.cli.run import OWN_RECEIVER
 from csi.config.secrets import read_variable, secret_fault
+from csi.config.setting_types import check_url
 from csi.doctor import run_checks
-from csi.errors import UNHEALTHY, ConfigError, CsiError, SourceError
+from csi.errors import UNHEALTHY, ConfigError, CsiError, PortInUse, SourceError
+from csi.net import address_guard
+from csi.simulator.youtube import app as simulated
 
 if TYPE_CHECKING:
-    from csi.adapters.youtube.references import Reference
+    from csi.doctor.finding import Finding
 
 
-OWN_RECEIVER = "http://127.0.0.1:8090/api/v1/signals/ingest"
 SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"
+RECEIVERS = "UA_SIGNALS_INGEST_SHARED_SECRET"
+WEB_PORT, PORTS_TRIED = 8091, 20
+CHANNELS, PLAYLISTS, FEEDS, SUBREDDITS = "youtube_channel_rss", "youtube_playlist", "feed", "reddit_subreddit"
+ACCEPTED = f"{FREE_FORMS}, an @handle, r/name, or the address of any page with a feed"
 COMMENTS = {
     "CSI_CONFIG_PATH": "the configuration file of this installation",
     "CSI_UA_ENDPOINT": "URL of the receiver's ingest endpoint: https, or http on this machine",
-    SECRET: "secret; signs every request; the receiver needs the same (CSI's own: UA_SIGNALS_INGEST_SHARED_SECRET)",
+    SECRET: "secret; signs every request; the receiver needs the same",
+    RECEIVERS: "secret; the same for our own receiver: csi receiver, csi run --receiver",
     KEY: "secret; YouTube Data API key, needed to watch playlists",
     TOKEN: "secret; grants access to the admin API and the dashboard's buttons",
 }
+
+
+T = TypeVar("T")
 
 
 class WillNotOverwrite(CsiError):
@@ -51,7 +65,9 @@ class WillNotOverwrite(CsiError):
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help="For database, queue and locks.")
 @click.option("--endpoint", metavar="URL", help="The receiver's ingest endpoint.")
 @click.option("--instance-id", default="csi-01", show_default=True, help="Names this instance to the receiver.")
-@click.option("--watch", "watched", multiple=True, metavar="ID|URL", help="A channel or playlist; repeatable.")
+@click.option("--watch", "watched", multiple=True, metavar="ID|URL|@HANDLE|r/NAME", help="What to watch; repeatable.")
+@click.option("--newest", is_flag=True, help="Send the newest item of each watch at the start (first_poll: {last: 1}).")
+@click.option("--simulator", metavar="URL", help="Read a `csi simulate youtube` at this address instead of YouTube.")
 @click.option("--yes", is_flag=True, help="Ask nothing; use options, environment and defaults.")
 @click.option("--force", is_flag=True, help="Replace existing files; they are kept as *.old.")
 @click.option("--no-test", is_flag=True, help="Do not contact the receiver and the sources.")
@@ -62,14 +78,17 @@ def init(
     endpoint: str | None,
     instance_id: str,
     watched: tuple[str, ...],
+    newest: bool,
+    simulator: str | None,
     yes: bool,
     force: bool,
     no_test: bool,
 ) -> None:
     """Write a first configuration and the variables that go with it, and test both.
 
-    Asks for the receiver's address, its secret, an API key and what to watch. Secrets are not options: they are read
-    from a hidden prompt, or from CSI_UA_SHARED_SECRET and YOUTUBE_API_KEY; without a secret, one is generated. Both
+    Asks for the receiver's address, its secret, an API key, what to watch, and whether the newest item of each is sent
+    at the start. A wrong answer is asked again. Secrets are not options: they are read from a hidden prompt, or from
+    CSI_UA_SHARED_SECRET and YOUTUBE_API_KEY; without a secret, one is generated, and a token for the dashboard. Both
     files get mode 0600. Exit code 6 when the files are written and the test finds a problem.
     """
     logs.setup(level="CRITICAL", format="text")
@@ -81,11 +100,15 @@ def init(
     if found and not force:
         raise WillNotOverwrite(f"{' and '.join(found)} exist; --force replaces them and keeps the old ones as *.old")
     state = state_dir or (Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state")
-    choices = InitChoices(config, state.absolute(), instance_id)
+    if simulator is not None:
+        simulator = _url(simulator).rstrip("/")
+    choices = InitChoices(config, state.absolute(), instance_id, newest=newest, simulator=simulator, port=_free_port())
     choices, variables = _answers(choices, endpoint, watched, ask=is_terminal() and not yes)
     _write({config: config_text(choices), env: env_text(variables, COMMENTS)})
     click.echo(f"wrote {config} and {env}, both readable by you alone")
-    sys.exit(_test(config, env, online=not no_test))
+    if choices.port != WEB_PORT:
+        click.echo(f"port {WEB_PORT} is in use by another program: the dashboard gets port {choices.port}")
+    sys.exit(_test(config, env, variables["CSI_UA_ENDPOINT"], online=not no_test))
 
 
 # ── the questions ───────────────────────────────────────────────────────────────────────────────────────
@@ -94,26 +117,68 @@ def init(
 def _answers(
     choices: InitChoices, endpoint: str | None, watched: tuple[str, ...], *, ask: bool
 ) -> tuple[InitChoices, dict[str, str]]:
-    url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or OWN_RECEIVER
-    if ask and not endpoint and not os.environ.get("CSI_UA_ENDPOINT"):
-        url = str(click.prompt("The receiver's address", default=OWN_RECEIVER, err=True)).strip()
-    secret = _known_secret(SECRET) or (
-        _ask_secret("The receiver's secret (empty: generate one)", SECRET) if ask else ""
+    url = endpoint or os.environ.get("CSI_UA_ENDPOINT") or ""
+    if ask and not url:
+        url = _asked("The receiver's address (empty: our own receiver on this machine)", _url)
+    url = url or OWN_RECEIVER
+    known = _known_secret(SECRET)
+    if ask and not known and not _is_ours(url):
+        known = _ask_secret("The receiver's secret (empty: generate one)", SECRET)
+    secret = known or secrets.token_hex(32)
+    key = _known_secret(KEY) or (
+        _ask_secret("A YouTube API key (empty: none; only playlists need it)", KEY) if ask else ""
     )
-    key = _known_secret(KEY) or (_ask_secret("A YouTube API key (empty: none, channels only)", KEY) if ask else "")
+    found = list(_resolved(watched, choices.simulator))
     if ask and not watched:
-        text = click.prompt("Channels and playlists to watch (ids or URLs, empty: later)", default="", err=True)
-        watched = tuple(str(text).replace(",", " ").split())
-    found = [_reference(text) for text in watched]
-    channels = tuple(dict.fromkeys(one.value for one in found if one.kind == "channel"))
-    playlists = tuple(dict.fromkeys(one.value for one in found if one.kind == "playlist"))
-    return replace(choices, channels=channels, playlists=playlists), {
+        question = "What to watch: @handles, ids, URLs, r/names (empty: later)"
+        found = _asked(question, lambda text: list(_resolved(re.split(r"[,\s]+", text), choices.simulator))) or []
+        for one in found:
+            click.echo(f"  {plain(one.name, 60) if one.name else one.ref}: {one.source}", err=True)
+        if found and not choices.newest:
+            question = "Send the newest item of each at the start, to see one arrive?"
+            choices = replace(choices, newest=click.confirm(question, default=True, err=True))
+    return replace(choices, watches=tuple(dict.fromkeys(found)), has_key=bool(key)), {
         "CSI_CONFIG_PATH": str(choices.config_path),
         "CSI_UA_ENDPOINT": url,
-        SECRET: secret or secrets.token_hex(32),
+        SECRET: secret,
+        RECEIVERS: secret if _is_ours(url) else "",
         KEY: key,
         TOKEN: _known_secret(TOKEN) or secrets.token_hex(32),
     }
+
+
+def _asked(question: str, read: Callable[[str], T]) -> T | Literal[""]:
+    """An empty answer, or what `read` makes of one; asked again where it raises CsiError."""
+    while True:
+        text = str(click.prompt(question, default="", show_default=False, err=True)).strip()
+        if not text:
+            return ""
+        try:
+            return read(text)
+        except CsiError as error:
+            click.echo(f"  {safe(error)}", err=True)
+
+
+def _url(text: str) -> str:
+    try:
+        return check_url(text)
+    except ValueError as error:
+        raise ConfigError(f"{plain(text, 60)!r}: {error}") from error
+
+
+def _is_ours(url: str) -> bool:
+    """Whether our own receiver can have this address."""
+    ours, given = urlsplit(OWN_RECEIVER), urlsplit(url)
+    return given.path == ours.path and net.is_loopback(given.hostname or "")
+
+
+def _free_port() -> int:
+    """The usual port of the sidecar, or the next one that no other program has."""
+    for port in range(WEB_PORT, WEB_PORT + PORTS_TRIED):
+        with suppress(PortInUse):
+            server.listen(server.resolve("127.0.0.1", port, setting="web.port"), setting="web.port").close()
+            return port
+    return WEB_PORT
 
 
 def _ask_secret(question: str, name: str) -> str:
@@ -141,18 +206,37 @@ def _fault(name: str, value: str) -> str | None:
     return secret_fault(value, shortest=1 if name == KEY else 8)
 
 
-def _reference(text: str) -> Reference:
-    """A channel or playlist. A handle, name or video is looked up by one read of YouTube's page."""
-    found = parse_reference(text)
-    if found.is_ready:
-        return found
+def _resolved(texts: Iterable[str], simulator: str | None) -> Iterator[NewWatch]:
+    """What the texts name. A handle, a name or a video is looked up on YouTube's page, a feed is looked for."""
+    for text in filter(None, (one.strip() for one in texts)):
+        try:
+            yield _found(text, simulator)
+        except SourceError as error:
+            raise ConfigError(f"{plain(text, 60)!r}: {error}; give {ACCEPTED}") from error
+
+
+def _found(text: str, simulator: str | None) -> NewWatch:
+    if name := reddit_subreddit.reference(text):
+        return NewWatch(SUBREDDITS, name.lower())
     try:
-        channel = page_lookup.find_channel(net.Net(), found)
-    except SourceError as error:
-        raise ConfigError(f"{plain(text, 60)!r}: {error}; give {FREE_FORMS}") from error
+        reference = parse_reference(text, [urlsplit(simulator).hostname or ""] if simulator else [])
+    except UnknownReference as error:
+        if is_youtube_address(text):
+            raise
+        if not text.lower().startswith(("http://", "https://")):
+            raise ConfigError(f"{plain(text, 60)!r} is nothing that can be watched; give {ACCEPTED}") from error
+        with net.Net(guard=address_guard.AddressGuard()) as web:
+            feed = feed_discovery.find_feed(web, text)
+        if feed is None:
+            raise SourceError("no feed was found at this address", kind="missing") from error
+        return NewWatch(FEEDS, feed.url, feed.title or None)
+    if reference.is_ready:
+        return NewWatch(PLAYLISTS if reference.kind == "playlist" else CHANNELS, reference.value)
+    with net.Net() as client:
+        channel = page_lookup.find_channel(client, reference, simulator)
     if channel is None:
-        raise ConfigError(f"YouTube has no {found.kind} {plain(found.value, 60)!r}")
-    return references.Reference("channel", channel.id)
+        raise ConfigError(f"YouTube has no {reference.kind} {plain(reference.value, 60)!r}")
+    return NewWatch(CHANNELS, channel.id, channel.title)
 
 
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────
@@ -179,18 +263,48 @@ def _write(texts: Mapping[Path, str]) -> None:
                 draft.unlink()
 
 
-def _test(config: Path, env: Path, *, online: bool) -> int:
+def _test(config: Path, env: Path, endpoint: str, *, online: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
     options = run_checks.CheckOptions(
         config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False
     )
-    failed = any(one.level == "fail" for one in show(run_checks.examine(options)))
-    click.echo(f"\nstart it:   csi --env-file {env} run")
-    click.echo(f"examine it: csi --env-file {env} doctor")
+    awaits_receiver = _is_ours(endpoint) and not _listens(endpoint)
+    findings = run_checks.examine(options)
+    failed = any(one.level == "fail" for one in show(_without_receiver(findings) if awaits_receiver else findings))
+    csi = "csi" if env == Path("/etc/csi/env") else f"csi --env-file {env}"
+    click.echo(f"\nstart it:   {csi} run{' --receiver' if awaits_receiver else ''}")
+    click.echo(f"examine it: {csi} doctor")
     return UNHEALTHY if failed else 0
 
 
+def _listens(endpoint: str) -> bool:
+    parts = urlsplit(endpoint)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def _without_receiver(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Our receiver is not expected to answer before it is started."""
+    for one in findings:
+        if one.check == "receiver" and one.level == "fail":
+            yield replace(one, level="skip", text="our receiver does not run yet: csi run --receiver starts it")
+        else:
+            yield one
+
+
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
+
+
+@dataclass(frozen=True)
+class NewWatch:
+    """Something to watch, with its name where the lookup told it."""
+
+    source: str
+    ref: str
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -200,19 +314,31 @@ class InitChoices:
     config_path: Path
     state_dir: Path
     instance_id: str
-    channels: tuple[str, ...] = ()
-    playlists: tuple[str, ...] = ()
+    watches: tuple[NewWatch, ...] = ()
+    newest: bool = False
+    simulator: str | None = None
+    has_key: bool = False
+    port: int = WEB_PORT
 
 
 def config_text(choices: InitChoices) -> str:
     """The keys that a new installation usually changes, each with a comment; other keys keep their defaults."""
+    stand_in = choices.simulator
+    api = f"\n    api_base_url: {json.dumps(stand_in + simulated.API_PATH)}" if stand_in else ""
+    template = f"{stand_in}{simulated.FEED_PATH}?channel_id={{channel_id}}"
+    playlists = _watches(choices, PLAYLISTS, "id", "PL…")
     return _CONFIG.format(
         instance_id=_quoted(choices.instance_id),
         state_dir=_quoted(str(choices.state_dir)),
-        channels_on="true" if choices.channels else "false",
-        channels=_watches("channel_id", choices.channels, "UCxxxxxxxxxxxxxxxxxxxxxx"),
-        playlists_on="true" if choices.playlists else "false",
-        playlists=_watches("id", choices.playlists, "PLxxxxxxxxxxxxxxxx"),
+        first_poll="{last: 1}" if choices.newest else "mark_seen",
+        feed_url=f"\n    feed_url_template: {json.dumps(template)}" if stand_in else "",
+        channels=_watches(choices, CHANNELS, "channel_id", "UC…"),
+        playlists_on="true" if choices.has_key or not playlists.startswith(" []") else "false",
+        api=api,
+        playlists=playlists,
+        feeds=_watches(choices, FEEDS, "url", "https://example.org/feed.xml"),
+        subreddits=_watches(choices, SUBREDDITS, "name", "python"),
+        port=choices.port,
     )
 
 
@@ -238,10 +364,16 @@ def _quoted(text: str) -> str:
     return json.dumps(text.replace("${", "$${"))
 
 
-def _watches(key: str, names: tuple[str, ...], example: str) -> str:
-    if not names:
-        return f" []\n      # - {key}: {json.dumps(example)}\n      #   route_profile: news"
-    return "".join(f"\n      - {key}: {json.dumps(name)}\n        route_profile: news" for name in names)
+def _watches(choices: InitChoices, source: str, key: str, example: str) -> str:
+    found = [one for one in choices.watches if one.source == source]
+    if not found:
+        return f" []\n      # - {key}: {json.dumps(example, ensure_ascii=False)}\n      #   route_profile: news"
+    return "".join(
+        f"\n      - {key}: {_quoted(one.ref)}"
+        + (f"\n        name: {_quoted(plain(one.name, 100))}" if one.name else "")
+        + "\n        route_profile: news"
+        for one in found
+    )
 
 
 _CONFIG = """\
@@ -255,18 +387,32 @@ csi:
 sources:
   # Channels are read from their free feed: no key needed.
   youtube_channel_rss:
-    enabled: {channels_on}
+    enabled: true
     poll_interval_seconds: 300   # time between two reads of one channel
-    first_poll: mark_seen        # existing items are not sent at the first read; all and {{last: N}} send them
+    # What the first read sends: mark_seen (nothing), {{last: N}} (the newest N), or all.
+    first_poll: {first_poll}{feed_url}
     watchlist:{channels}
 
   # Playlists are read through the Data API: needs YOUTUBE_API_KEY; each page read costs one unit.
   youtube_playlist:
     enabled: {playlists_on}
     poll_interval_seconds: 30    # while the playlist is active; longer while it is idle
-    first_poll: mark_seen
-    quota_limit: 10000           # API units a day that Google grants you
+    first_poll: {first_poll}
+    quota_limit: 10000           # API units a day that Google grants you{api}
     playlists:{playlists}
+
+  # Any RSS, Atom or JSON feed.
+  feed:
+    enabled: true
+    poll_interval_seconds: 900
+    first_poll: {first_poll}
+    feeds:{feeds}
+
+  # Without an account Reddit allows one request a minute, for all subreddits together.
+  reddit_subreddit:
+    enabled: true
+    first_poll: {first_poll}
+    subreddits:{subreddits}
 
 # Where the receiver routes an event. Choose the names freely.
 route_profiles:
@@ -278,8 +424,11 @@ route_profiles:
 delivery:
   ua_endpoint: ${{CSI_UA_ENDPOINT}}          # the receiver's address
   shared_secret: ${{CSI_UA_SHARED_SECRET}}   # signs every request; the receiver needs the same
+  priority_behavior:
+    standard:
+      max_delay_seconds: 5       # so long an event waits for others of its batch
 
 web:
   host: 127.0.0.1                # the sidecar's pages: health, metrics, dashboard
-  port: 8091
+  port: {port}
 """

@@ -43,6 +43,7 @@ COMMANDS = {
     "inbound": ("csi.cli.inbound:inbound", "Receive pushes of hubs, of Composio and of your own scripts."),
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.catalog_jobs:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
+    "login-link": ("csi.cli.run:login_link", "Print a link that signs a browser in on the dashboard."),
     "mcp": ("csi.cli.mcp:mcp", "Let an agent ask and, if allowed, change things (MCP)."),
     "notify": ("csi.cli.notify:notify", "Show alerts, test and mute notifications."),
     "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),

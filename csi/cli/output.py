@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -105,6 +106,11 @@ def number(value: object) -> str:
 def is_terminal() -> bool:
     """An operator can answer questions: stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_color(stream: TextIO) -> bool:
+    """The stream is a terminal that shows colours, and NO_COLOR is not set (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def confirm(question: str, *, yes: bool) -> None:

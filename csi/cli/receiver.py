@@ -42,9 +42,9 @@ _db_option = click.option(
 @click.option("--ledger", type=_FILE, help="Append one JSON line per event received to this file.")
 @click.option(
     "--processing",
-    type=_FILE,
+    type=click.Path(dir_okay=False),
     is_flag=False,
-    flag_value=Path(""),
+    flag_value="",
     help="Serve processing's dashboard at /ui, health, metrics and webhook, and report its problems; with a value, of "
     "this processing.yaml.",
 )
@@ -57,7 +57,7 @@ def receiver(
     port: int,
     db: Path | None,
     ledger: Path | None,
-    processing: Path | None,
+    processing: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -86,7 +86,7 @@ def receiver(
 
 
 def _serve_processing(
-    chosen: ReceiverSettings, config_path: Path | None
+    chosen: ReceiverSettings, config_path: str | None
 ) -> tuple[list[Route], list[str], AlertLoop | None]:
     """Processing's routes, the secrets to redact, and the thread that reports its problems; nothing without
     --processing."""
@@ -99,7 +99,7 @@ def _serve_processing(
     from csi.processing.runtime import Processing
     from csi.processing.store import db
 
-    processing = config.load(config_path if config_path != Path("") else None)
+    processing = config.load(Path(config_path) if config_path else None)
     secrets = config.read_secrets(processing)
     if secrets.notify_urls:
         notifications.check(secrets.notify_urls)

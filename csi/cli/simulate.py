@@ -97,6 +97,9 @@ def youtube(
             "playlists": ids.playlists,
         }
         _announce("YouTube", base, facts)
+        click.echo("to point CSI at it, in the configuration (the key of the API is in YOUTUBE_API_KEY):")
+        click.echo(f'  sources.youtube_channel_rss.feed_url_template: "{facts["feed_url_template"]}"')
+        click.echo(f'  sources.youtube_playlist.api_base_url: "{facts["api_base_url"]}"')
         return app.create_app(simulated, options)
 
     _serve(host, port, seconds, announce, lambda: content.generate_traffic(new_items, rate, clock.now))

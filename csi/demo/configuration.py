@@ -60,6 +60,7 @@ class DemoSecrets:
 
     shared: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     api: str = field(default_factory=lambda: secrets.token_hex(20), repr=False)
+    admin: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def environment(given: Mapping[str, str], keys: DemoSecrets, config: Path) -> di
     return kept | {
         "CSI_CONFIG_PATH": str(config),
         "CSI_UA_SHARED_SECRET": keys.shared,
+        "CSI_ADMIN_TOKEN": keys.admin,
         "UA_SIGNALS_INGEST_SHARED_SECRET": keys.shared,
         "YOUTUBE_API_KEY": keys.api,
         "CSI_SIMULATE_API_KEY": keys.api,

@@ -18,7 +18,7 @@ from csi.demo.progress import SHOWN, EventLine, ProgressSnapshot
 from csi.demo.reconciliation import DeliverySummary, summary_sentence
 
 STATUS_SECONDS = 5.0
-OTHER_LINES = 10
+OTHER_LINES = 11
 """Lines of the live view that are not events."""
 
 MARGIN = 4
@@ -31,7 +31,7 @@ _STYLES = {"delivered": "green", "in_flight": "cyan", "pending": "yellow", "dead
 class DemoPhase:
     """What the demo does at the moment, for how long, and a hint for the user."""
 
-    sidecar: str
+    link: str
     name: str
     elapsed: float
     hint: str
@@ -106,8 +106,8 @@ def render(phase: DemoPhase, snapshot: ProgressSnapshot, rows: int) -> Renderabl
     """The whole live view. Titles are foreign text: Text objects, never markup."""
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append("CSI demo", style="bold").append(f"  {phase.name} for {phase.elapsed:.0f} s\n")
-    head.append("sidecar ").append(phase.sidecar, style="cyan underline")
-    head.append("  with /healthz, /readyz and /metrics\n")
+    head.append("dashboard, by a link that works once:\n")
+    head.append(phase.link, style="cyan underline").append("\n")
     numbers = Text()
     for label, number, style in (
         ("served", snapshot.served, "bold"),

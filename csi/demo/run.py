@@ -70,7 +70,7 @@ def run_demo(options: DemoOptions, home: Path, view: DemoView, *, seconds: float
     configuration.check_rate(options)
     read_script(options.faults)  # reports a bad script before anything starts
     signals, secrets = StopSignals(), DemoSecrets()
-    for secret in (secrets.shared, secrets.api):
+    for secret in (secrets.shared, secrets.api, secrets.admin):
         register_secret(secret)
     env = configuration.environment(os.environ, secrets, home / "config.yaml")
     with signals.handled(), Net() as net, ChildProcesses(home, processes.code_dir(), env, signals) as children:
@@ -96,7 +96,7 @@ class DemoRun:
         self._database_open = False
         self._processing: ProcessingMonitor | None = None
         self.progress = ProgressReader(self._served, self._received)
-        self.sidecar = ""
+        self.sidecar, self._link = "", ""
 
     def start_processes(self) -> None:
         """Start every process after those that it needs."""
@@ -129,7 +129,9 @@ class DemoRun:
             link = f"{endpoint.partition('/api/')[0]}/ui/login?key={local_login.make_key(self._home)}"
             self._view.say(f"summaries, by a link that works once: {link}")
         self._publisher = Publisher(self._net, simulator, self._options.rate)
-        self._view.say(f"sidecar at {self.sidecar} (try {self.sidecar}/readyz and {self.sidecar}/metrics)")
+        key = local_login.make_key(self._home, local_login.SIDECAR_LINK_FILE)
+        self._link = f"{self.sidecar}/login?key={key}"
+        self._view.say(f"dashboard, by a link that works once: {self._link}")
 
     def publish(self, seconds: float | None) -> None:
         """Publish new items until the time is over or Ctrl-C."""
@@ -187,7 +189,7 @@ class DemoRun:
 
     def _update_view(self, phase: str, started: float, hint: str) -> None:
         elapsed = time.monotonic() - started
-        self._view.update(DemoPhase(self.sidecar, phase, elapsed, hint), self.progress.snapshot())
+        self._view.update(DemoPhase(self._link, phase, elapsed, hint), self.progress.snapshot())
 
     def _worker_heartbeat(self) -> float | None:
         """None until the worker has migrated the database and written its first heartbeat."""

@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from csi import local_login
 from csi.errors import CsiError
 from csi.ingester.text import clean
 from csi.logs import log, redact
@@ -108,7 +109,7 @@ class DashboardGuard:
             facts = {"is_ready": report.is_good, "reasons": report.body["reasons"]}
             return standalone_page("no_token.html", 403, **facts)
         if request.url.path == "/login":
-            return await self._sign_in(request, rules)
+            return await self._sign_in(request, rules, settings.csi.state_dir)
         key, now = auth.signing_key(rules), self._sidecar.now()
         path = settings.csi.state_dir / SIGNED_OUT_FILE
         known = _read_signed_out(path) if self._ended is None else self._ended
@@ -159,19 +160,28 @@ class DashboardGuard:
         await _run_audited(self._sidecar, inner, request, receive, send, via="dashboard", role="admin", detail=detail)
         return None
 
-    async def _sign_in(self, request: Request, rules: AccessRules) -> Response:
-        if request.method in SAFE_METHODS:
+    async def _sign_in(self, request: Request, rules: AccessRules, state_dir: Path) -> Response:
+        key = request.query_params.get("key") if request.method == "GET" else None
+        if request.method in SAFE_METHODS and key is None:
             target = _own_path(request.query_params.get("next", "/"))
             # Only an accepted token leads from the sign-in to the sign-in: the browser did not keep the session.
             came_back = urlsplit(request.headers.get("referer", "")).path == "/login"
-            return standalone_page("login.html", next=target, wrong=False, without_cookie=came_back)
+            return standalone_page("login.html", next=target, wrong=None, without_cookie=came_back)
         _check_brake(self._brake, request)
+        if request.method in SAFE_METHODS:
+            if not local_login.use_up(state_dir / local_login.SIDECAR_LINK_FILE, key or ""):
+                self._brake.note_wrong(_address(request))
+                return standalone_page("login.html", 403, next="/", wrong="link", without_cookie=False)
+            return self._signed_in(request, rules, "admin" if rules.token else "reader", "/")
         form = await _read_form(request)
         target, role = _own_path(form.get("next", "/")), auth.role_of(rules, form.get("token", "").strip())
         if role is None:
             self._brake.note_wrong(_address(request))
             self._sidecar.warn("dashboard sign-in refused", "no token has this value")
-            return standalone_page("login.html", 401, next=target, wrong=True, without_cookie=False)
+            return standalone_page("login.html", 401, next=target, wrong="token", without_cookie=False)
+        return self._signed_in(request, rules, role, target)
+
+    def _signed_in(self, request: Request, rules: AccessRules, role: Role, target: str) -> Response:
         log.info("dashboard sign-in", role=role, client=request.client.host if request.client else None)
         response = RedirectResponse(target, 303)
         cookie = auth.cookie_of(auth.new_session(role, self._sidecar.now()), auth.signing_key(rules))

@@ -66,7 +66,7 @@ def test_eight_seconds_lose_nothing(home: Path) -> None:
     check_clean(summary, home)
     assert summary["delivered"] >= 8 + 8 * 4 / 2
     assert summary["p95_ms"] < 1500
-    assert "sidecar at http://127.0.0.1:" in err
+    assert "dashboard, by a link that works once: http://127.0.0.1:" in err
 
 
 def test_with_processing_every_video_ends_in_a_summary_or_is_skipped(home: Path) -> None:
@@ -106,7 +106,7 @@ def test_faults_delay_items_and_lose_none(home: Path) -> None:
 def test_sigterm_stops_every_process(home: Path) -> None:
     process = start("--json", "--keep", str(home / "kept"), home=home)
     assert process.stderr is not None
-    assert any("sidecar at" in line for line in process.stderr)
+    assert any("dashboard, by a link" in line for line in process.stderr)
     process.send_signal(signal.SIGTERM)
     finish(process)
     assert process.returncode == 143

@@ -1,6 +1,7 @@
 """`csi init`: little is asked, both files are private, nothing is overwritten, and what was written is tested."""
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from csi.adapters import registry
@@ -18,9 +19,11 @@ from csi.cli.init import InitChoices, config_text, env_text
 from csi.cli.main import cli
 from csi.config.loader import read_config
 from csi.config.variables import expand
+from csi.net import address_guard
 from csi.store import db
 from tests.fakes.background_server import serve_in_background
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
+from tests.fakes.youtube import simulated_youtube
 
 CHANNEL = "UCsXVk37bltHxD1rDPwtNM8Q"
 PLAYLIST = "PLFs4vir_WsTwEd-nJgVJCZPNL3HALHHpF"
@@ -31,6 +34,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run(*arguments: str, text: str | None = None, terminal: bool = False, **env: str) -> Result:
         monkeypatch.setattr(init, "is_terminal", lambda: terminal)
         monkeypatch.setattr(page_lookup, "YOUTUBE", env.pop("youtube", "http://127.0.0.1:9"))
+        # A simulated page and a simulated feed are on this machine; the guard has tests of its own.
+        monkeypatch.setattr(address_guard, "AddressGuard", lambda: None)
         clean = {name: None for name in os.environ if name.startswith(("CSI_", "YOUTUBE_"))}
         place = ["--config", str(tmp_path / "etc" / "config.yaml")]
         db.database.close() if db.database.obj is not None else None
@@ -63,7 +68,9 @@ def test_it_writes_two_private_files_that_load(call, tmp_path):
 def test_nothing_to_watch_is_a_valid_beginning(call, tmp_path):
     assert call("--yes", "--no-test").exit_code == 0
     _, settings = written(tmp_path)
-    assert not any(source.enabled for source in settings.sources.values())
+    assert not any(source.watches for source in settings.sources.values())
+    assert not settings.sources["youtube_playlist"].enabled, "it needs a key"
+    assert settings.sources["feed"].enabled, "csi sources add takes the address of a feed"
 
 
 def test_files_that_are_there_stay_unless_forced_and_then_the_old_are_kept(call, tmp_path):
@@ -86,17 +93,80 @@ def test_one_existing_file_is_enough_to_write_neither(call, tmp_path):
     assert os.listdir(tmp_path / "etc") == ["env"]
 
 
-def test_four_questions_at_a_terminal_and_secrets_are_not_shown(call, tmp_path):
-    answers = f"http://127.0.0.1:9/ingest\nshort\n{SECRET}\nAIza-the-key-of-the-test\n{CHANNEL}, {PLAYLIST}\n"
-    result = call("--no-test", text=answers, terminal=True)
+def test_questions_at_a_terminal_are_asked_again_after_a_wrong_answer_and_secrets_are_not_shown(call, tmp_path):
+    answers = [
+        *("ftp://x", "http://example.org/plain", "http://127.0.0.1:9/ingest"),
+        *("short", SECRET, "AIza-the-key-of-the-test"),
+        *("nonsense", "@nobody-answers", f"{CHANNEL}, {PLAYLIST} r/python"),
+        "y",
+    ]
+    result = call("--no-test", text="\n".join(answers) + "\n", terminal=True)
     assert result.exit_code == 0, result.output
-    assert "shorter than 8" in result.output
+    for said in ("expected a URL", "use https", "shorter than 8", "'nonsense'", "page could not be read"):
+        assert said in result.output
     assert SECRET not in result.output
     assert "the-key-of-the-test" not in result.output
     env, settings = written(tmp_path)
     assert (env["CSI_UA_SHARED_SECRET"], env["YOUTUBE_API_KEY"]) == (SECRET, "AIza-the-key-of-the-test")
+    assert "UA_SIGNALS_INGEST_SHARED_SECRET" not in env, "the receiver is not ours"
     assert settings.delivery.ua_endpoint == "http://127.0.0.1:9/ingest"
-    assert settings.sources["youtube_playlist"].enabled
+    found = {name: [watch.ref for watch in source.watches] for name, source in settings.sources.items()}
+    assert found["youtube_channel_rss"] == [CHANNEL]
+    assert found["youtube_playlist"] == [PLAYLIST]
+    assert found["reddit_subreddit"] == ["python"]
+    assert settings.sources["youtube_channel_rss"].first_poll.last == 1
+
+
+def test_ctrl_d_writes_nothing(call, tmp_path):
+    result = call("--no-test", text="", terminal=True)
+    assert result.exit_code == 1
+    assert not (tmp_path / "etc").exists()
+
+
+def test_our_own_receiver_gets_the_secret_and_need_not_run_yet(call, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        free = f"http://127.0.0.1:{door.getsockname()[1]}/api/v1/signals/ingest"
+    result = call("--yes", "--endpoint", free)
+    assert result.exit_code == 0, result.output
+    assert "our receiver does not run yet" in result.output
+    assert "run --receiver" in result.output
+    env, _ = written(tmp_path)
+    assert env["UA_SIGNALS_INGEST_SHARED_SECRET"] == env["CSI_UA_SHARED_SECRET"]
+    assert len(env["CSI_ADMIN_TOKEN"]) == 64
+
+
+def test_the_dashboard_gets_the_next_free_port(call, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        taken = door.getsockname()[1]
+        monkeypatch.setattr(init, "WEB_PORT", taken)
+        result = call("--yes", "--no-test")
+    assert f"port {taken} is in use by another program" in result.output
+    assert taken < written(tmp_path)[1].web.port < taken + init.PORTS_TRIED
+
+
+def test_a_simulator_and_its_handles_take_the_place_of_youtube(call, tmp_path):
+    with simulated_youtube(channels=1) as yt:
+        yt.world.add_channel("Sails and Ropes", at=1_700_000_000.0, handle="@sails")
+        page = ["--simulator", yt.base_url, "--newest", "--watch", "@sails", "--watch", yt.channels[0]]
+        result = call("--yes", *page, "--endpoint", "http://127.0.0.1:9/api/v1/signals/ingest")
+    assert result.exit_code == 0, result.output
+    watches = written(tmp_path)[1].sources["youtube_channel_rss"].watches
+    assert [watch.name for watch in watches] == ["Sails and Ropes", None]
+    assert watches[1].ref == yt.channels[0]
+
+
+def test_the_address_of_a_page_becomes_its_feed(call, tmp_path):
+    feed = "<rss version='2.0'><channel><title>Notes: 1</title><item><guid>a</guid></item></channel></rss>"
+    page = "<link rel='alternate' type='application/rss+xml' href='/rss'>"
+    routes = [
+        Route("/", lambda _: HTMLResponse(page)),
+        Route("/rss", lambda _: Response(feed, media_type="application/rss+xml")),
+    ]
+    with serve_in_background(Starlette(routes=routes)) as url:
+        result = call("--yes", "--no-test", "--watch", url)
+    assert result.exit_code in (0, 6), result.output
+    (watch,) = written(tmp_path)[1].sources["feed"].watches
+    assert (watch.url, watch.name) == (f"{url}/rss", "Notes: 1")
 
 
 def test_what_it_wrote_is_tested_against_the_receiver(call):
@@ -120,7 +190,7 @@ def test_a_test_leaves_no_database_behind(call, tmp_path):
     ("arguments", "env", "said"),
     [
         (["--watch", "@handle"], {}, "YouTube's page could not be read"),
-        (["--watch", "nonsense"], {}, "not a channel, playlist or video"),
+        (["--watch", "nonsense"], {}, "is nothing that can be watched; give a channel id"),
         ([], {"CSI_UA_SHARED_SECRET": "your-secret-here"}, "CSI_UA_SHARED_SECRET: is a placeholder"),
         ([], {"CSI_UA_SHARED_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
         (["--env", "/dev/null/env"], {}, "cannot be written"),

@@ -1,6 +1,7 @@
 """The dashboard without a browser: access, content of the pages, effects of the forms."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from loguru import logger
 from pydantic import SecretStr
 from starlette.applications import Starlette
 
+from csi import local_login
 from csi.dlq import dead_letters
 from csi.errors import ConfigError, StoreError
 from csi.ingester.signature import sign
@@ -115,6 +117,31 @@ async def test_without_a_session_only_the_sign_in_is_shown(guest: httpx.AsyncCli
     assert answer.headers["location"].startswith("/login")
     assert answer.text == ""
     assert (await guest.post(path)).status_code in (401, 405)
+
+
+@pytest.mark.asyncio
+async def test_a_login_link_signs_in_once(rt: Runtime, guest: httpx.AsyncClient) -> None:
+    state = rt.settings.csi.state_dir
+    key = local_login.make_key(state, local_login.SIDECAR_LINK_FILE)
+    assert (await guest.get(f"/login?key={key}x")).status_code == 403
+    assert "<form" in (await guest.head(f"/login?key={key}") and await guest.get("/login")).text
+    answer = await guest.get(f"/login?key={key}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert (await guest.get("/actions")).status_code == 200
+    guest.cookies.clear()
+    refused = await guest.get(f"/login?key={key}")
+    assert refused.status_code == 403
+    assert "csi login-link" in refused.text
+    key = local_login.make_key(state, local_login.SIDECAR_LINK_FILE)
+    os.utime(state / local_login.SIDECAR_LINK_FILE, (1.0, 1.0))
+    assert (await guest.get(f"/login?key={key}")).status_code == 403, "too old"
+    assert (await guest.get("/actions")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_guessed_keys_of_login_links_are_slowed_down(guest: httpx.AsyncClient) -> None:
+    codes = [(await guest.get("/login?key=guess")).status_code for _ in range(GUESSES + 1)]
+    assert codes == [403] * GUESSES + [429]
 
 
 @pytest.mark.asyncio

@@ -19,7 +19,7 @@ def event(title: str = "Title", latency: float | None = 85.4, state: str = "deli
 
 
 def phase(elapsed: float = 1.0) -> DemoPhase:
-    return DemoPhase("http://127.0.0.1:1234", "running", elapsed, "Ctrl-C ends the demo")
+    return DemoPhase("http://127.0.0.1:1234/login?key=k", "running", elapsed, "Ctrl-C ends the demo")
 
 
 def drawn_text(snapshot: ProgressSnapshot, rows: int = 12, width: int = 100) -> str:
@@ -53,7 +53,7 @@ def test_the_live_view_shows_all_numbers() -> None:
     )
     for part in ("served 9", "stored 8", "delivered 7", "pending 1", "dead 2", "p50 12 ms", "p95 -"):
         assert part in drawn
-    for part in ("http://127.0.0.1:1234", "/readyz", "/metrics", "Ctrl-C ends the demo", "85 ms"):
+    for part in ("http://127.0.0.1:1234/login?key=k", "Ctrl-C ends the demo", "85 ms"):
         assert part in drawn
 
 
