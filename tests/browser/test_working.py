@@ -44,6 +44,11 @@ for (const one of document.querySelectorAll("button, input:not([type=hidden]), s
 }
 const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
 for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push(`id twice: ${id}`);
+const nav = document.getElementById("nav");
+for (const one of nav.checkVisibility() ? nav.children : []) {
+  if (one.getBoundingClientRect().right > innerWidth) faults.push(`cut: ${where(one)}`);
+}
+if (nav.checkVisibility() && nav.scrollWidth > nav.clientWidth + 1) faults.push("navigation is cut");
 if (document.querySelectorAll("h1").length !== 1) faults.push("not one h1");
 if (!document.documentElement.lang || !document.title) faults.push("no lang or title");
 return [...new Set(faults)];
