@@ -7,7 +7,7 @@ import pytest
 
 from csi.dlq import dead_letters, search
 from csi.dlq.search import DeadLetterFilter
-from csi.store import attempts, audit, batches, db, events, heartbeats, outbox, watches
+from csi.store import api_units, attempts, audit, batches, db, events, heartbeats, outbox, watches
 from csi.store.queries import audit_rows, backlog_rows, charts, event_search, slo_rows, timeline_rows
 from csi.store.queries.event_search import EventQuery
 from tests.rigs.operator import sample_event
@@ -150,3 +150,15 @@ def test_an_event_that_is_sent_again_is_counted_apart(store: str, watch_id: int)
     assert slo_rows.send_counts(NOW) == slo_rows.SendCounts(sent=1, reported=0, possible=0, resent=1)
     assert timeline_rows.sent_to([pk]) == {pk: {"default"}}
     assert events.by_ids([pk])[0].delivered_at == NOW + 5
+
+
+def test_a_correction_of_the_api_budget_stands_at_its_hour(store: str) -> None:
+    start = api_units.day_starts(NOW)
+    first, third, fourth = (int((start + hours * 3600) // 3600) for hours in (0, 2, 3))
+    api_units.book(300, 10_000, start + 10)
+    api_units.book(200, 10_000, start + 2 * 3600 + 10)
+    api_units.exhaust(10_000, start + 2 * 3600 + 20)
+    assert api_units.used_by_hour() == {first: 300, third: 9_700}
+    assert api_units.book(1, 10_000, start + 3 * 3600 + 30)
+    assert api_units.used_by_hour() == {first: 300, third: 9_700, fourth: -9_499}
+    assert sum(api_units.used_by_hour().values()) == api_units.used(start + 3 * 3600 + 30) == 501
