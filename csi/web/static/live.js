@@ -59,8 +59,9 @@
 
   const lost = (what, cause) => {
     since ||= new Date();
-    const text = `${what} since ${local(since)} (${utc(since)}): ${cause}. This page shows the state of ${stated.textContent}.`;
+    const text = `${what} since ${local(since)}: ${cause}. This page shows the state of ${stated.textContent}.`;
     if (bar.textContent !== text) bar.textContent = text;
+    bar.title = utc(since);
     bar.hidden = false;
     document.body.classList.add("lost");
   };
