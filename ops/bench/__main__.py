@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=500)
     parser.add_argument("--keys", type=int, default=growth.SIZES[-1], help="no more stored keys than this")
     parser.add_argument("--captures", type=int, default=5_000_000, help="captures of the catalogue's videos")
-    parser.add_argument("--hours", type=float, default=8.0, help="simulated hours of highvolume")
+    parser.add_argument("--hours", type=float, default=4.0, help="simulated hours of highvolume")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="say which ratio fell by more than a third; exit code 1")
     parser.add_argument("--write-baseline", action="store_true")

@@ -1,6 +1,6 @@
 """50 subreddits with 100,000 posts a simulated day, bursts of 5,000, and a receiver that slows down for hours.
 
-`python -m ops.bench highvolume`: eight hours in batches of 500 (100 in a request), two streamed. The bench moves
+`python -m ops.bench highvolume`: four hours in batches of 500 (100 in a request), one streamed. The bench moves
 the clock, so the hours take minutes; the pipeline, the database, the requests to the receiver and the limits of the
 simulated Reddit are the real ones. Steps run in one thread: the figures are volumes and bounds, not latencies.
 """
@@ -181,7 +181,7 @@ class Watched:
     problems: set[str] = field(default_factory=set)
 
 
-def measure(events_a_day: int = A_DAY, *, hours: float = 8.0, streaming: bool = False) -> dict[str, Any]:
+def measure(events_a_day: int = A_DAY, *, hours: float = 4.0, streaming: bool = False) -> dict[str, Any]:
     """One run. Nothing is lost: every published post is accepted once."""
     with tempfile.TemporaryDirectory(prefix="csi-bench-") as home:
         return _measure(Path(home), events_a_day, hours, streaming)

@@ -127,7 +127,7 @@ def test_high_volume_loses_nothing_and_reading_slows_down():
     for name in ("batches", "streaming"):
         one = found[name]
         assert (one["lost"], one["extra"], one["again"]) == (0, 0, 0), one
-        assert one["published"] == one["delivered"] >= 20_000
+        assert one["published"] == one["delivered"] >= 19_000
         assert one["most_waiting"] <= one["limit"]
         assert one["memory_growth_mb"] < 48
     assert found["batches"]["slowest"] >= 1.5
