@@ -30,6 +30,7 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline import deliver, flush
 from csi.status import (
     alert_overview,
+    audit_sentences,
     backlog,
     delivery_problems,
     destination_details,
@@ -47,6 +48,7 @@ from csi.status import (
     timeline,
     upcoming,
     verdict,
+    watch_list,
     watch_states,
     worker,
     worker_problems,
@@ -481,9 +483,9 @@ async def test_the_search_finds_the_same_events_everywhere(tmp_path: Path, text:
         await ask.dashboard()
         shown, before = [], ""
         while True:
-            page = (await ask.client.get("/events", params={"q": text, "before": before})).text
+            page = (await ask.client.get("/events", params={"q": text, "after": before})).text
             shown += re.findall(r'class="name" href="/events/(\d+)"', page)
-            older = re.search(r"before=(\d+)", page)
+            older = re.search(r"after=(\d+)", page)
             if older is None:
                 break
             before = older[1]
@@ -495,6 +497,8 @@ async def test_the_search_finds_the_same_events_everywhere(tmp_path: Path, text:
 
 READS = [
     lambda rt: alert_overview.alert_overview(rt),
+    lambda rt: audit_sentences.page(100),
+    lambda rt: watch_list.watch_list(rt, watch_list.WatchListQuery()),
     lambda rt: backlog.backlog(rt),
     lambda rt: charts.flow_chart(rt.now(), 3600.0, 60),
     lambda rt: destinations.all_destinations(rt),

@@ -74,7 +74,7 @@ class Moment:
         self.sources = tuple(rt.settings.sources)
         self.unfinished_jobs, self.job_due_since = jobs.unfinished(), jobs.waiting_since(self.now)
         self.dead_jobs = jobs.dead_count()
-        self.hour_chart, self.day_chart = flow_chart(self.now, slo.HOUR, 60), flow_chart(self.now, slo.DAY, 1800)
+        self.hour_chart, self.day_chart = flow_chart(self.now, slo.HOUR, 300), flow_chart(self.now, slo.DAY, 3600)
         self.counted = {name: counters.all_of(name) for name in COUNTERS}
 
     @cached_property
@@ -721,7 +721,13 @@ class OverviewPage(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         tags = [tag for tag, _, _ in self._open]
-        if not data.strip() or "button" in tags or ("header" in tags and "b" not in tags):
+        if (
+            not data.strip()
+            or "button" in tags
+            or "dialog" in tags
+            or self._is_slot()
+            or ("header" in tags and "b" not in tags)
+        ):
             return
         if "h2" in tags:
             self._section = self._section or data.strip()
@@ -737,15 +743,21 @@ class OverviewPage(HTMLParser):
             self.figures.setdefault(name, []).append("")
         self.figures[name][-1] = f"{self.figures[name][-1]} {' '.join(data.split())}".strip()
 
+    def _is_slot(self) -> bool:
+        """What a click on an interval opens says the same as its bar."""
+        return any(tag == "rect" and values.get("class") == "slot" for tag, values, _ in self._open)
+
     def _is_axis(self) -> bool:
         return any(tag == "text" and values.get("class") == "axis" for tag, values, _ in self._open)
 
     def _name(self, tag: str, values: dict[str, str | None]) -> str | None:
         kind = values.get("class") or ""
+        if self._is_slot() or any(one == "dialog" for one, _, _ in self._open):
+            return None
         match tag:
             case "a" if "tile" in kind.split():
                 return f"tile {values.get('href')}"
-            case "b" if kind == "count":
+            case "b" if kind == "count" and self._open[-1][0] == "a":
                 return f"count beside {self._open[-1][1].get('href')}"
             case "span" if values.get("id") == "clock":
                 return "clock"
