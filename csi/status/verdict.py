@@ -113,7 +113,7 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
         yield Problem("clock_held", "clock", "degraded", facts.clock_hold, effect, SET_CLOCK, fails=("ready",))
         return
     for source, count in overdue(facts).items():
-        what = f"{source}: {count:,} watches are long overdue"
+        what = f"{source}: {'1 watch is' if count == 1 else f'{count:,} watches are'} long overdue"
         effect = "new items of these watches are not seen"
         remedy = FIND_STALL if facts.worker.problem is None else worker_remedy(facts.worker)
         yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))

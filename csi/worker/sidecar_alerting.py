@@ -2,6 +2,7 @@
 
 import fcntl
 import threading
+import time
 from collections.abc import Callable
 from typing import TextIO
 
@@ -23,6 +24,9 @@ QUIET_ROUNDS = 3
 process could write, it is gone: after about a minute. One look would not do: after a suspend, or when a lock is
 released, this process may be the first to run."""
 
+RESUME_ROUNDS = 9
+"""More rounds after the wall clock jumped ahead: a machine that was suspended has much to do at first."""
+
 BEAT_SECONDS = 60.0
 LEASE_SECONDS = 30.0
 ROLE = "alerts"
@@ -31,11 +35,14 @@ ROLE = "alerts"
 class AlertStandby:
     """One per sidecar process; a thread calls `run_round` every ROUND_SECONDS."""
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
         self._address = address
         self._started_at: float | None = None
         self._beat_at = float("-inf")
         self._quiet = 0
+        self._looked_at: tuple[float, float] | None = None
+        """By the wall clock, and by one that stands still while the machine is suspended."""
         self._unstored = UnstoredAlert()
         self._errors = RepeatedErrors()
         self._lock: TextIO | None = None
@@ -62,11 +69,18 @@ class AlertStandby:
                 heartbeats.write(SIDECAR, now, self._started_at, address=self._address)
             self._beat_at = now
             self._unstored.worked(rt)
+        if self._was_suspended(now):
+            self._quiet = -RESUME_ROUNDS
         self._quiet = self._quiet + 1 if is_quiet else 0
         if self._quiet > QUIET_ROUNDS and leases.hold_leadership(ROLE, now, LEASE_SECONDS):
             if self._quiet == QUIET_ROUNDS + 1:
                 log.warning("no worker evaluates alerts; the sidecar does")
             alerting.evaluate(rt, is_worker=False)
+
+    def _was_suspended(self, now: float) -> bool:
+        """Since the round before, or its clock was set ahead: the worker is as surprised as we are."""
+        before, self._looked_at = self._looked_at, (now, self._steady())
+        return before is not None and (now - before[0]) - (self._looked_at[1] - before[1]) > QUIET_SECONDS
 
     def _may_send(self, rt: Runtime) -> bool:
         """From memory only where no worker runs, which sends the message itself, and only one sidecar of this state

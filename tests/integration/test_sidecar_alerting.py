@@ -65,6 +65,20 @@ def test_a_dead_worker_is_reported_once_after_a_minute_and_its_return_is_told(rt
     assert titles(target) == ["worker silent", "worker silent: resolved"]
 
 
+def test_after_a_suspend_the_worker_has_a_minute_to_come_back(rt, clock, target):
+    standby = AlertStandby()
+    rounds(clock, rt, standby, seconds=5)
+    clock.move(2 * 86_400)
+    rounds(clock, rt, standby, seconds=45)
+    heartbeats.write(WORKER, clock(), clock())
+    heartbeats.write(NOTIFIER, clock(), clock())
+    rounds(clock, rt, standby, seconds=30)
+    assert titles(target) == []
+    clock.move(2 * 86_400)
+    rounds(clock, rt, standby, seconds=90)
+    assert titles(target) == ["worker silent"], "it did not come back this time"
+
+
 def test_while_a_worker_evaluates_alerts_the_sidecar_sends_nothing(rt, clock, target, monkeypatch):
     looks = []
     monkeypatch.setattr(alerting, "evaluate", lambda *given, **more: looks.append(given))

@@ -231,7 +231,7 @@ def test_stalled_when_the_worker_or_a_watch_stands_still() -> None:
     assert liveness(with_watch(next_poll_at=NOW - 179)).is_good
     late = liveness(with_watch(next_poll_at=NOW - 181))
     assert (late.is_good, late.body["overdue"]) == (False, {"youtube_playlist": 1})
-    assert late.body["reasons"] == ["youtube_playlist: 1 watches are long overdue"]
+    assert late.body["reasons"] == ["youtube_playlist: 1 watch is long overdue"]
 
 
 def test_a_worker_that_has_just_started_may_catch_up() -> None:
