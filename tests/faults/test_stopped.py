@@ -37,7 +37,8 @@ def test_case_115_sigstop(case, tmp_path, seed, seconds):
     with installation(tmp_path) as box, sidecar(box) as port:
         worker = box.start()
         total = publish(box, 20)
-        box.wait_for(lambda: box.delivered() > 0)
+        box.wait_for(lambda: box.delivered() > 0 and ask(box, port, "readyz")[0] == 200, 60)
+        total += publish(box, 20)
         worker.send_signal(signal.SIGSTOP)
         in_flight = box.in_flight(worker)
         stopped, said = time.monotonic(), 0.0
