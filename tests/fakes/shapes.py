@@ -87,7 +87,7 @@ def text_of(home: Path) -> str:
 
 def _ask(operator: Any, command: str) -> Any:
     # The ids of the rig cannot exist, which `config check` refuses.
-    file = ["--config", "tests/data/config/prd.yaml"] if command == "config check" else []
+    file = ["--config", "tests/data/config/real_ids.yaml"] if command == "config check" else []
     result = operator.call(*command.split(), *file, "--json", text=OLD_IDS)
     assert result.exit_code in (0, 1), f"csi {command}: {result.output}{result.exception!r}"
     return json.loads(result.stdout, object_hook=_without_inner)

@@ -232,12 +232,23 @@ def fetch_wheels(target: Path) -> None:
     subprocess.run(line, check=True, capture_output=True, timeout=600)
 
 
+class CannotRun(Exception):
+    """This machine has no network for the wheels, or lets no container with systemd come up."""
+
+
 @contextmanager
-def machine(work: Path) -> Iterator[Machine]:
+def running_machine(work: Path, wheels: Path) -> Iterator[Machine]:
     built = Machine(work, f"csi{os.getpid()}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing stays mounted
     try:
-        built.create()
+        try:
+            fetch_wheels(wheels)
+            (work / "wheels").symlink_to(wheels)
+            built.create()
+            built.checkout()
+            built.boot()
+        except (subprocess.SubprocessError, OSError, AssertionError) as error:
+            raise CannotRun(f"{error} {getattr(error, 'stderr', '')!r}"[-600:]) from error
         yield built
     finally:
         built.remove()

@@ -27,14 +27,17 @@ pytestmark = [
         bool(MISSING), reason=f"needs {', '.join(MISSING)} (Debian: apt-get install podman debootstrap)"
     ),
 ]
-RUN = ("run", "--rm", "--ulimit", "host", "--no-healthcheck", "--network", "none")
+LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1000:1000")
+"""podman's own limits are higher than some machines allow."""
+PODMAN = ["podman", *(["--runtime", "runc"] if shutil.which("runc") else [])]
+RUN = ("run", "--rm", *LIMITS, "--no-healthcheck", "--network", "none")
 IMAGE, BASE, POD = "localhost/creator-signals:test", "localhost/csi-base:test", f"csi-test-{os.getpid()}"
-VARIABLES = re.compile(r"\$\{\w+:-([^}]*)\}")
+VARIABLES = re.compile(r"(?<!\$)\$\{\w+:-([^}]*)\}")
 MAX_MEGABYTES = 150
 
 
 def podman(*line: object, timeout: float = 600, check: bool = True) -> str:
-    done = subprocess.run(["podman", *map(str, line)], capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run([*PODMAN, *map(str, line)], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0 or not check, f"{line}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
     return done.stdout
 
@@ -66,7 +69,7 @@ def image(tmp_path_factory):
 @pytest.fixture
 def pod(image):
     """All services share one loopback, and reach nothing else."""
-    podman("pod", "create", "--name", POD, "--network", "none", "--share", "net", "--add-host", "receiver:127.0.0.1")
+    podman("pod", "create", "--name", POD, "--network", "none", "--share", "net")
     yield Pod()
     podman("pod", "rm", "-f", "-t", 5, POD, check=False)
     podman("volume", "rm", "-f", *(f"{POD}-{name}" for name in ("config", "state", "backups")), check=False)
@@ -83,12 +86,14 @@ class Pod:
     def start(self, service: str, *, wait: bool = False) -> str:
         wanted = self.services[service]
         line: list[object] = ["run", "--pod", POD, "--name", self.name(service), "--read-only", "--cap-drop", "ALL"]
-        line += ["--ulimit", "host", "--tmpfs", "/tmp", "--security-opt", "no-new-privileges"]
+        line += [*LIMITS, "--tmpfs", "/tmp", "--security-opt", "no-new-privileges"]
         line += ["--rm"] if wait else ["-d", "--restart", wanted["restart"]]
         for volume in wanted["volumes"]:
             line += ["-v", f"{POD}-{volume}"]
-        for name, value in wanted["environment"].items():
-            line += ["-e", f"{name}={value}"]
+        # In the pod the receiver has no name of its own.
+        endpoint = {"CSI_UA_ENDPOINT": "http://127.0.0.1:8090/api/v1/signals/ingest"}
+        for name, value in {**wanted["environment"], **endpoint}.items():
+            line += ["-e", f"{name}={'' if value is None else value}"]
         test = (wanted.get("healthcheck") or {}).get("test")
         if test:
             line += ["--health-cmd", json.dumps(test[1:]), "--health-interval", "disable"]
@@ -104,11 +109,11 @@ class Pod:
         return int(podman("inspect", "--format", "{{.State.Pid}}", self.name(service)))
 
     def is_healthy(self, service: str) -> bool:
-        done = subprocess.run(["podman", "healthcheck", "run", self.name(service)], capture_output=True, timeout=120)
+        done = subprocess.run([*PODMAN, "healthcheck", "run", self.name(service)], capture_output=True, timeout=120)
         return done.returncode == 0
 
     def logs(self, service: str) -> str:
-        done = subprocess.run(["podman", "logs", "--tail", "40", self.name(service)], capture_output=True, text=True)
+        done = subprocess.run([*PODMAN, "logs", "--tail", "40", self.name(service)], capture_output=True, text=True)
         return done.stdout + done.stderr
 
 
@@ -119,13 +124,11 @@ def test_without_edits_all_services_run_and_answer_their_health_checks(pod):
         pod.start(service)
     for service in ("worker", "web", "receiver"):
         assert wait_until(lambda name=service: pod.is_healthy(name), 120), f"{service}: {pod.logs(service)}"
-    assert wait_until(lambda: "accept" in pod.run("worker", "csi", "exec", "csi", "delivery", "test", check=False), 60)
+    pod.run("worker", "csi", "delivery", "test")
 
-    old = podman("inspect", "--format", "{{.State.Pid}}", pod.name("worker")).strip()
-    os.kill(int(old), 9)  # a worker whose threads hang ends itself, too
-    assert wait_until(
-        lambda: podman("inspect", "--format", "{{.State.Pid}}", pod.name("worker")).strip() not in (old, "0"), 60
-    )
+    old = pod.process("worker")
+    os.kill(old, 9)  # a worker whose threads hang ends itself, too
+    assert wait_until(lambda: pod.process("worker") not in (old, 0), 60)
     assert wait_until(lambda: pod.is_healthy("worker"), 120), pod.logs("worker")
 
     pod.services["backup"]["environment"] = {**pod.services["backup"]["environment"], "CSI_BACKUP_SECONDS": "1"}
@@ -142,13 +145,13 @@ def test_what_is_installed_is_small_and_runs_without_pip(image):
     size = podman(*RUN, "--entrypoint", "du", IMAGE, "-sm", "/opt/csi/venv")
     print(f"\ninstalled: {size.split()[0]} MB")
     assert int(size.split()[0]) <= MAX_MEGABYTES
-    assert not podman(
-        "run", "--rm", "--entrypoint", "sh", IMAGE, "-c", "ls -d /opt/csi/venv/lib/*/site-packages/pip || true"
-    )
+    listed = podman(*RUN, "--entrypoint", "ls", IMAGE, "/opt/csi/venv/bin").split()
+    assert "csi" in listed
+    assert "pip" not in listed
 
 
 def test_a_missing_file_of_variables_is_one_sentence(image):
-    done = subprocess.run(["podman", *RUN, IMAGE], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*PODMAN, *RUN, IMAGE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 3
     assert "/etc/csi/env: cannot be read" in done.stderr
     assert "Traceback" not in done.stderr

@@ -23,13 +23,12 @@ INSTALL = f"cd /root/csi && ops/install.sh --python {rig.PYTHON}"
 def box(tmp_path_factory):
     work = Path(os.environ.get("CSI_LIVE_CACHE") or tmp_path_factory.mktemp("live"))
     home = tmp_path_factory.mktemp("machine")
-    rig.fetch_wheels(work / "wheels")
-    (home / "wheels").symlink_to(work / "wheels")
-    with rig.machine(home) as built:
-        built.checkout()
-        built.boot()
-        built.youtube = built.start_neighbours()
-        yield built
+    try:
+        with rig.running_machine(home, work / "wheels") as built:
+            built.youtube = built.start_neighbours()
+            yield built
+    except rig.CannotRun as error:
+        pytest.skip(f"no machine with systemd can be made here: {error}")
 
 
 def configure(box: Machine, **blocks: object) -> None:
@@ -59,8 +58,9 @@ def become(box: Machine, version: str, *, broken: bool = False, migration: str =
         (there / f"csi/store/migrations/{migration}.py").write_text(SLOW_MIGRATION)
 
 
-SLOW_MIGRATION = "import time\n\n\ndef up(migrator, db):\n    time.sleep(8)\n"
-"""Longer than a start may take there."""
+SLOW_MIGRATION = "import time\n\n\ndef up(migrator, db):\n    time.sleep(30)\n"
+START_SECONDS = 20
+"""Less than the migration takes, more than a start on a busy machine."""
 
 
 def release(box: Machine) -> str:
@@ -212,7 +212,7 @@ def test_an_upgrade_whose_migration_outlasts_the_start_timeout(box):
 
     folder = box.root / "etc/systemd/system/csi-worker.service.d"
     folder.mkdir()
-    (folder / "start.conf").write_text("[Service]\nTimeoutStartSec=5\n")
+    (folder / "start.conf").write_text(f"[Service]\nTimeoutStartSec={START_SECONDS}\n")
     place = next((box.root / "opt/csi/current/venv/lib").glob("python*/site-packages/csi/store/migrations"))
     (place / "9999_slower.py").write_text(SLOW_MIGRATION)
     box.sh("systemctl daemon-reload; systemctl stop csi.target")
