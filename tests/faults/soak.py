@@ -215,12 +215,15 @@ def soak(home: Path, seconds: float, seed: int) -> bool:
     """True: every invariant held."""
     rng, names = random.Random(seed), list(ACTIONS)
     weights = [ACTIONS[name][0] for name in names]
-    with installation(home, channels=3, playlists=3, site={"seed": seed, "short_pages": True}) as box:
+    with (
+        ExitStack() as outside,  # the control group ends after its processes
+        installation(home, channels=3, playlists=3, site={"seed": seed, "short_pages": True}) as box,
+    ):
         host, port = box.ua_url.removeprefix("http://").removesuffix(INGEST_PATH).split(":")
         with FaultProxy((host, int(port))) as proxy, ExitStack() as stack:
             box.ua_url = proxy.url(INGEST_PATH)
             disk = FailingDisk(home, box.state) if shutil.which("gcc") or shutil.which("cc") else None
-            limit = _memory_limit(stack)
+            limit = _memory_limit(outside)
             port = stack.enter_context(sidecar(box, **(disk.env if disk else {})))
             print(f"soak: failing writes: {bool(disk)}, memory limit: {bool(limit)}", flush=True)
             run, end = Run(box, proxy, rng, port, disk, limit), time.monotonic() + seconds
