@@ -43,12 +43,16 @@ class PollInterval(RenamedKeys, renamed={"as_wished": "as_configured"}):
 
 
 class CatalogShareJson(RenamedKeys, renamed={"needed_a_day": "needed_per_day"}):
-    """The catalogue's share of the API units."""
+    """The catalogue's share of the API units, and the bucket of `videos:batchGetStats` as `stats_…`."""
 
     limit: int
     used: int
     needed_per_day: int = Field(validation_alias="needed")
     short: bool = Field(validation_alias="is_short")
+    stats_limit: int
+    stats_used: int
+    stats_needed_per_day: int = Field(validation_alias="stats_needed")
+    stats_refused: bool
 
 
 class NoQuota(ApiModel):

@@ -8,7 +8,7 @@ from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api import ApiItem, duration_seconds, part_of, video_of
 from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
 from csi.store.catalog.channels import ChannelFacts
-from csi.store.catalog.videos import VideoFacts
+from csi.store.catalog.videos import VideoCounts, VideoFacts
 
 MAX_TAGS = 100
 _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
@@ -66,6 +66,25 @@ def video_facts(row: ApiItem) -> VideoFacts | None:
         definition=_text(details.get("definition"), 8),
         privacy_status=_text(status.get("privacyStatus"), 32),
         upload_status=_text(status.get("uploadStatus"), 32),
+    )
+
+
+def video_counts(row: ApiItem) -> VideoCounts | None:
+    """A row of `videos:batchGetStats`. None when it lacks the id or the statistics."""
+    ref, numbers, details = (
+        video_fields.valid_id(row.get("id")),
+        part_of(row, "statistics"),
+        part_of(row, "contentDetails"),
+    )
+    if ref is None or not numbers:
+        return None
+    milliseconds = count(details.get("durationMillis"))
+    return VideoCounts(
+        id=ref,
+        view_count=count(numbers.get("viewCount")),
+        like_count=count(numbers.get("likeCount")),
+        comment_count=count(numbers.get("commentCount")),
+        duration=duration_seconds(details.get("duration")) or (milliseconds or 0) // 1000 or None,
     )
 
 

@@ -1,6 +1,6 @@
 """Store API responses: the current facts of channels and videos, and a row of statistics with gains for this moment."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from csi.catalog import refresh_schedule
@@ -8,7 +8,7 @@ from csi.catalog.refresh_schedule import DAY, HOUR
 from csi.store.catalog import channels, stats, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.stats import CountSample
-from csi.store.catalog.videos import DueVideo, RefreshPlan, VideoFacts
+from csi.store.catalog.videos import DueVideo, RefreshPlan, VideoCounts, VideoFacts
 from csi.store.uuid7 import new_id
 
 
@@ -59,6 +59,20 @@ def record_videos(found: Sequence[VideoFacts], now: float) -> None:
     """Runs in the caller's transaction."""
     plans = {facts.id: refresh_schedule.plan_video(facts.id, facts.published_at, now) for facts in found}
     videos.save([(facts, plans[facts.id]) for facts in found], now)
+    _save_statistics(found, plans, now)
+
+
+def record_counts(found: Sequence[VideoCounts], wanted: Sequence[DueVideo], now: float) -> None:
+    """Like `record_videos`, for known videos of which only the statistics were read."""
+    published = {video.id: video.published_at for video in wanted}
+    plans = {counts.id: refresh_schedule.plan_video(counts.id, published[counts.id], now) for counts in found}
+    videos.save_counts([(counts, plans[counts.id]) for counts in found], now)
+    _save_statistics(found, plans, now)
+
+
+def _save_statistics(
+    found: Sequence[VideoFacts] | Sequence[VideoCounts], plans: Mapping[str, RefreshPlan], now: float
+) -> None:
     hot = [facts.id for facts in found if plans[facts.id].tier == "hot"]
     hourly = stats.view_baselines(hot, *HOURLY.bounds(now))
     daily = stats.view_baselines([facts.id for facts in found], *DAILY.bounds(now))

@@ -7,7 +7,7 @@ from functools import partial
 
 from csi.catalog import capture, channel_admin, data_api
 from csi.catalog.backfill import backfill
-from csi.catalog.refresh_schedule import DAY, HOT_DAYS, HOUR, MEDIUM_DAYS, next_channel_refresh
+from csi.catalog.refresh_schedule import DAY, DETAILS_DAYS, HOT_DAYS, HOUR, MEDIUM_DAYS, next_channel_refresh
 from csi.errors import SourceError
 from csi.jobs import job_admin
 from csi.jobs.run_job import Handler, JobDone, StepDone
@@ -19,7 +19,7 @@ from csi.store import heartbeats
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.jobs import CatalogJob
-from csi.store.catalog.videos import Tier
+from csi.store.catalog.videos import DueVideo, Tier, VideoCounts
 from csi.store.db import writing
 
 BATCH = 50
@@ -52,21 +52,25 @@ def plan_jobs(rt: Runtime) -> list[Wake]:
 
 
 def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobDone:
-    """The videos of one tier, or those that the job names."""
+    """The videos of one tier, or those that the job names. Statistics alone are read where their own bucket has units;
+    videos whose details are old, missing ones and those that the job names are read whole."""
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
-    if job.video_ids:
-        wanted = videos.by_ids(job.video_ids[done["asked"] : done["asked"] + BATCH])
-    else:
-        wanted = videos.due(tier, rt.now(), BATCH)
+    now = rt.now()
+    wanted = _wanted(tier, rt, job, done["asked"])
+    counts: dict[str, VideoCounts] | None = None
+    if not wanted and not job.video_ids and (wanted := videos.due(tier, now, BATCH)):
+        counts = data_api.read_counts(rt, job, [video.id for video in wanted])
     if not wanted:
         return JobDone({"videos": done["videos"], "missing": done["missing"]})
-    shown = data_api.read_videos(data_api.open_api(rt, job), [video.id for video in wanted])
+    # A video without statistics is read by videos.list, which tells whether it is missing.
+    whole = [video for video in wanted if counts is None or video.id not in counts]
+    shown = data_api.read_videos(data_api.open_api(rt, job), [video.id for video in whole]) if whole else {}
     # A video that moved to an untracked channel counts as missing: it could not be stored, and would stay due.
     tracked = channels.known(list({facts.channel_id for facts in shown.values()}))
     found = {ref: facts for ref, facts in shown.items() if facts.channel_id in tracked}
-    gone = [video for video in wanted if video.id not in found]
+    gone = [video for video in whole if video.id not in found]
     progress = {
-        "videos": done["videos"] + len(found),
+        "videos": done["videos"] + len(wanted) - len(gone),
         "missing": done["missing"] + len(gone),
         "asked": done["asked"] + BATCH,
     }
@@ -74,11 +78,21 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
     def save() -> None:
         now = rt.now()
         capture.record_videos(list(found.values()), now)
+        capture.record_counts(list((counts or {}).values()), wanted, now)
         newly = capture.record_missing(gone, now)
         if newly:
             log.info("videos are missing at YouTube", videos=newly)
 
     return StepDone(progress, save)
+
+
+def _wanted(tier: Tier, rt: Runtime, job: CatalogJob, asked: int) -> list[DueVideo]:
+    """The next videos that are read whole; without a bucket of statistics, all that are due."""
+    if job.video_ids:
+        return videos.by_ids(job.video_ids[asked : asked + BATCH])
+    if not data_api.uses_stats_bucket(rt):
+        return videos.due(tier, rt.now(), BATCH)
+    return videos.without_details(tier, rt.now(), rt.now() - DETAILS_DAYS[tier] * DAY, BATCH)
 
 
 def _refresh_channels(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:

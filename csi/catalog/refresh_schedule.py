@@ -13,6 +13,9 @@ HOT_DAYS, MEDIUM_DAYS = 7, 30
 GIVE_UP = DAY
 """A video that is missing for longer is requested only once a week."""
 
+DETAILS_DAYS: dict[Tier, int] = {"hot": 1, "medium": 7, "tail": 28}
+"""How often title, tags and the like are read again, where statistics alone cost units of their own bucket."""
+
 HOURS = {"hot": 1, "medium": 24, "tail": 168}
 
 

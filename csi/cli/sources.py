@@ -509,3 +509,8 @@ def quota(config_path: Path | None, as_json: bool) -> None:
     short = f": {data_api.TOO_MUCH}" if share.is_short else ""
     fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
     click.echo(f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}")
+    if share.stats_refused:
+        click.echo(f"stats     {data_api.STATS_METHOD} was refused today; videos.list serves the statistics")
+    elif share.stats_limit:
+        used = f"{share.stats_used:,} of {share.stats_limit:,} units of {data_api.STATS_METHOD} used"
+        click.echo(f"stats     {used}; keeping statistics fresh takes {share.stats_needed:,} a day")

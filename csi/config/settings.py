@@ -112,6 +112,9 @@ class CatalogSettings(Model):
     enabled: bool = Field(True, description="Run the catalogue's jobs; false: they wait")
     track_watched: bool = Field(False, description="Add every watched channel to the catalogue")
     units_per_day: int = Field(3000, ge=0, description="API units a day for the catalogue, out of quota_limit")
+    stats_units_per_day: int = Field(
+        10_000, ge=0, description="API units a day of videos:batchGetStats, a quota of its own; 0: never call it"
+    )
     backfill_videos: int | None = Field(None, ge=1, description="Most videos that one backfill fetches; default: all")
     max_attempts: int = Field(5, ge=1, le=100, description="Attempts of a job without progress before it is given up")
     archive_dir: Path | None = Field(None, description="Directory for archived rows; default <state_dir>/archive")

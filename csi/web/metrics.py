@@ -229,6 +229,9 @@ def _catalog(rt: Runtime) -> Iterator[Metric]:
     used, share = api_units.share_used(UNITS, now), rt.settings.catalog.units_per_day
     yield _gauge("csi_catalog_units_used", "API units that the catalogue used this Pacific day", used)
     yield _gauge("csi_catalog_units_limit", "API units that the catalogue may use in a Pacific day", share)
+    used, limit = api_units.used(now, "stats"), rt.settings.catalog.stats_units_per_day
+    yield _gauge("csi_api_stats_units_used", "Units of videos:batchGetStats used this Pacific day", used)
+    yield _gauge("csi_api_stats_units_limit", "Units of videos:batchGetStats allowed in a Pacific day", limit)
 
 
 def _backups(facts: SystemFacts) -> Iterator[Metric]:

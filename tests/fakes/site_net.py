@@ -32,7 +32,7 @@ class SiteNet:
     def get(self, url: str, *, headers: Mapping[str, str] | None = None, limits: Any = None) -> HttpResponse:
         parts, now = urlsplit(url), self.site.options.now()
         query = dict(parse_qsl(parts.query))
-        target = FEED if parts.path == FEED_PATH else parts.path.rsplit("/", 1)[1]
+        target = FEED if parts.path == FEED_PATH else parts.path.rsplit("/", 1)[1].rpartition(":")[2]
         ref = requested_ref(query)
         self.asked.append((now, parts.netloc, ref))
         self.before(ref)

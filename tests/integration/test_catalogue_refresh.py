@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from csi.admin.watches import WatchTarget
 from csi.catalog import capture, channel_admin, data_api
 from csi.jobs import job_admin
 from csi.jobs.job_kinds import new_job
 from csi.runtime import Runtime
-from csi.store import watches
+from csi.store import api_refusals, api_units, watches
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.db import fetch
 from csi.store.models import Watch
@@ -177,7 +179,7 @@ def test_named_videos_are_refreshed_whether_they_are_due_or_not(tmp_path, clock)
 
 
 def test_a_video_that_went_to_a_stranger_is_missing_and_does_not_use_up_the_day(tmp_path, clock):
-    with catalog_pipeline(tmp_path, clock) as here:
+    with catalog_pipeline(tmp_path, clock, catalog={"stats_units_per_day": 0}) as here:
         made, stranger = here.channel(videos=3), here.channel("Stranger")
         here.add(made)
         here.run()
@@ -211,6 +213,7 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
         here.run()
         with monkeypatch.context() as patch:
             patch.setattr(data_api, "read_videos", lambda api, ids: {})
+            patch.setattr(data_api, "read_counts", lambda rt, job, ids: {})
             here.go(8 * DAY)
         assert videos.count_of(made.id) == (5, 5)
         here.go(8 * DAY)
@@ -218,6 +221,7 @@ def test_an_answer_with_less_than_was_asked_is_asked_again_within_the_hour(tmp_p
         clock.time = videos.of_channel(made.id)[4].next_refresh_at + 1
         with monkeypatch.context() as patch:
             patch.setattr(data_api, "read_videos", lambda api, ids: {})
+            patch.setattr(data_api, "read_counts", lambda rt, job, ids: {})
             here.run()
         assert videos.of_channel(made.id)[4].missing_since == clock()
         here.go(HOUR)
@@ -266,3 +270,93 @@ def test_stuck_jobs_are_looked_for_once_an_hour_by_a_job_of_their_own(tmp_path, 
         here.run()
         here.go(3 * HOUR + 60)
         assert [job.status for job in jobs.page(type="REQUEUE_STUCK")] == ["completed"] * 4
+
+
+# --- statistics out of their own bucket
+
+
+def units(here: CatalogPipeline) -> tuple[int, int]:
+    """Units that were booked today: main, and of the bucket of statistics."""
+    return api_units.used(here.clock()), api_units.used(here.clock(), "stats")
+
+
+def test_hourly_statistics_cost_no_unit_of_the_main_bucket(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        main, _ = units(here)
+        video, before = here.world.newest(made.id)[0], videos.of_channel(made.id)[0]
+        here.world._videos[video.id] = replace(here.world.video(video.id), title="Another title", views=video.views + 9)
+        here.go(3 * HOUR)
+        assert units(here) == (main, 3)
+        assert here.site.own_quotas["batchGetStats"].used(clock()) == 3
+        after = videos.of_channel(made.id)[0]
+        assert (after.title, after.duration) == (before.title, before.duration)
+        assert after.view_count == here.world.video(video.id).views_at(clock())
+        assert stats.recent(video.id)[0].hourly_views is not None
+        here.go(DAY)
+        assert videos.of_channel(made.id)[0].title == "Another title", "details are read once a day"
+
+
+@pytest.mark.parametrize("fault", ["batchGetStats:404", "batchGetStats:forbidden", "batchGetStats:html"])
+def test_where_the_method_is_refused_videos_list_serves_the_statistics(tmp_path, clock, fault):
+    with catalog_pipeline(tmp_path, clock, site={"faults": fault}) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        main, _ = units(here)
+        here.go(3 * HOUR)
+        assert [row.last_refreshed_at for row in videos.of_channel(made.id)] == [clock()] * 3
+        assert units(here)[0] == main + 3
+        assert api_refusals.current() == [], "what one method is refused is no fault of the key"
+
+
+def test_a_method_that_was_refused_is_tried_again_the_next_day(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock, site={"faults": "batchGetStats:forbidden*1"}) as here:
+        here.add(here.channel(videos=3))
+        here.run()
+        here.go(5 * HOUR)
+        assert units(here)[1] == 1
+        assert data_api.share_of(here.rt).stats_refused
+        here.go(2 * DAY)
+        assert not data_api.share_of(here.rt).stats_refused
+        assert units(here)[1] > 1
+
+
+def test_a_spent_bucket_of_statistics_leaves_the_main_bucket_open(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock, site={"stats_quota": 1}) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        main, _ = units(here)
+        here.go(3 * HOUR)
+        assert api_units.used(clock(), "stats") == 10_000, "the API said that the quota is used up"
+        assert main < units(here)[0] < main + 5
+        assert [row.last_refreshed_at for row in videos.of_channel(made.id)] == [clock()] * 3
+
+
+def test_a_video_that_vanished_is_found_missing_by_its_statistics(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock) as here:
+        made = here.channel(videos=3)
+        here.add(made)
+        here.run()
+        gone = here.world.newest(made.id)[1]
+        here.world._videos[gone.id] = replace(here.world.video(gone.id), privacy="deleted")
+        here.go(HOUR)
+        assert videos.find(gone.id).missing_since == clock()
+        assert videos.count_of(made.id) == (3, 1)
+
+
+def test_the_two_buckets_of_a_day_are_two_rows(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock):
+        assert api_units.book(3, 10, clock())
+        assert api_units.book(4, 10, clock(), "stats")
+        api_units.exhaust(10, clock(), "stats")
+        rows = fetch("SELECT bucket, quota_used FROM api_budget ORDER BY bucket")
+        assert rows == [("main", 3), ("stats", 10)]
+        assert api_units.book(1, 10, clock())
+        assert not api_units.book(1, 10, clock(), "stats")
+        clock.move(api_units.PROBE_SECONDS + 1)
+        assert api_units.book(1, 10, clock(), "stats"), "a report of the API is probed after an hour"
+        assert (api_units.used(clock()), api_units.used(clock(), "stats")) == (4, 5)

@@ -330,6 +330,8 @@ METRICS: dict[str, Row] = {
     "csi_jobs_oldest_due_seconds": one(lambda at: 0 if at.job_due_since is None else at.now - at.job_due_since),
     "csi_catalog_units_used": one(lambda at: at.catalog.used),
     "csi_catalog_units_limit": one(lambda at: at.catalog.limit),
+    "csi_api_stats_units_used": one(lambda at: at.catalog.stats_used),
+    "csi_api_stats_units_limit": one(lambda at: at.catalog.stats_limit),
     "csi_backup_age_seconds": backup(lambda at, good: at.now - good.at),
     "csi_backup_size_bytes": backup(lambda at, good: good.bytes),
     "csi_backup_duration_seconds": backup(lambda at, good: good.seconds),

@@ -5,7 +5,7 @@ The key or the OAuth token is sent in a header: a URL ends up in the logs of pro
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -89,6 +89,10 @@ class DataApi:
         self._enabled = enabled
         self._tools = tools
         self._tokens = AccessTokens(settings.oauth, tools)
+
+    def with_tools(self, **changes: Any) -> "DataApi":
+        """The same API with other tools, such as a budget of its own."""
+        return DataApi(self._settings, replace(self._tools, **changes), enabled=self._enabled)
 
     @property
     def usable(self) -> bool:

@@ -61,6 +61,7 @@ class YouTubeOptions:
     api_key: str = field(default="demo-key", repr=False)
     oauth: OAuthClient = field(default_factory=OAuthClient)  # the owner of every private playlist
     quota: int = 10_000
+    stats_quota: int = 10_000
     faults: str = ""
     latency: float = 0.0
     etags: bool = False  # feeds with ETag and 304; the real feeds have neither
@@ -128,6 +129,7 @@ class YouTubeSite:
         self.started = options.now()
         self.requests = RequestLog()
         self.quota = data_api.Quota(options.quota)
+        self.own_quotas = {name: data_api.Quota(options.stats_quota) for name in data_api.OWN_QUOTA}
         self.tokens = TokenIssuer(options.oauth)
         self._ledger = ServedLedger(options.ledger_path) if options.ledger_path else None
         self._random = Random(options.seed)
@@ -179,7 +181,7 @@ class YouTubeSite:
     ) -> SimulatedResponse:
         """The response of one Data API call, before faults."""
         try:
-            self._authorize(query, key, now, authorization)
+            self._authorize(query, key, now, authorization, self.own_quotas.get(endpoint, self.quota))
             if endpoint == "playlistItems" and "playlistId" in query:
                 return self._playlist_items(query, now, as_owner=bool(authorization))
             return data_api.ENDPOINTS[endpoint](self.world, query, now)
@@ -192,7 +194,9 @@ class YouTubeSite:
         if self._ledger and response.served:
             self._ledger.record(response.served, at)
 
-    def _authorize(self, query: dict[str, str], key: str | None, now: float, authorization: str) -> None:
+    def _authorize(
+        self, query: dict[str, str], key: str | None, now: float, authorization: str, quota: data_api.Quota
+    ) -> None:
         """Check key and token, then charge one unit: a call without valid credentials costs nothing."""
         key_in_url = query.pop("key", None)
         self.requests.keys_in_url += key_in_url is not None
@@ -203,7 +207,7 @@ class YouTubeSite:
             raise ApiRefusalError("forbidden")
         if given and given != self.options.api_key:
             raise ApiRefusalError("API_KEY_INVALID")
-        if not self.quota.charge(now):
+        if not quota.charge(now):
             raise ApiRefusalError("quotaExceeded")
 
     def _playlist_items(self, query: dict[str, str], now: float, *, as_owner: bool) -> SimulatedResponse:
@@ -293,7 +297,9 @@ def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette
         known = video if video and video.readable else None
         return _page(world.channel(known.channel_id) if known else None, request.query_params.get("v", ""))
 
-    paths = {FEED: FEED_PATH} | {name: f"{API_PATH}/{name}" for name in data_api.ENDPOINTS}
+    paths = {FEED: FEED_PATH} | {
+        name: f"{API_PATH}/{data_api.CUSTOM_METHODS.get(name, name)}" for name in data_api.ENDPOINTS
+    }
     app = Starlette(
         routes=[
             *(Route(path, SimulatedEndpoint(site, name, path), methods=["GET"]) for name, path in paths.items()),

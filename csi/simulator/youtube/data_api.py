@@ -1,4 +1,4 @@
-"""The four list calls of the simulated Data API, and the quota that they use."""
+"""The calls of the simulated Data API, and the quotas that they use."""
 
 import base64
 import hashlib
@@ -98,6 +98,24 @@ def videos(world: World, query: Query, now: float) -> SimulatedResponse:
     return _list_response("video", [_video_row(world, video, parts, now) for video in found])
 
 
+def video_statistics(world: World, query: Query, now: float) -> SimulatedResponse:
+    """`videos:batchGetStats`: statistics and lengths, without titles. An id that cannot be read is left out."""
+    parts = _parts(query, ("id", "snippet", "contentDetails", "statistics"))
+    rows = []
+    for ref in _ids(query):
+        if (video := world.video(ref)) and video.readable:
+            sections = {
+                "snippet": {"publishTime": clock.iso(video.published_at)},
+                "contentDetails": {
+                    "duration": iso_duration(video.duration),
+                    "durationMillis": str(video.duration * 1000),
+                },
+                "statistics": _video_statistics(video, now),
+            }
+            rows.append(_row("videoStats", video.id, parts, sections))
+    return _list_response("videoStats", rows)
+
+
 def channels(world: World, query: Query, now: float) -> SimulatedResponse:
     """`channels.list`. Without a match by id `items` is empty; without a match by handle `items` is absent."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "statistics", "status"))
@@ -124,7 +142,12 @@ ENDPOINTS: dict[str, Callable[[World, Query, float], SimulatedResponse]] = {
     "videos": videos,
     "channels": channels,
     "playlists": playlists,
+    "batchGetStats": video_statistics,
 }
+CUSTOM_METHODS = {"batchGetStats": "videos:batchGetStats"}
+"""Endpoints whose path is not their name."""
+OWN_QUOTA = frozenset({"batchGetStats"})
+"""Endpoints with a daily quota of their own."""
 
 
 def page_token(offset: int, *, back: bool = False) -> str:

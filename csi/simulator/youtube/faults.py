@@ -2,7 +2,7 @@
 
     script  := rule ("," rule)*                feed:404@10-40, api:slow=2s%30, night
     rule    := target ["/" id] ":" action suffix*   |   preset ["@" window]
-    target  := any | feed | api | playlistItems | videos | channels | playlists
+    target  := any | feed | api | playlistItems | videos | channels | playlists | batchGetStats
     action  := 400…599 ["=" Retry-After]  | slow=DURATION | drip[=DURATION] | redirect[=URL]
              | reset | cut | hang | html | empty | truncated | bomb | attributes | deep | gzip
              | noentries (a feed without its entries) | stale (the feed as it was served last)
@@ -25,7 +25,7 @@ from csi.errors import CsiError
 from csi.simulator.youtube.api_errors import REASONS
 
 FEED = "feed"
-API_TARGETS = ("playlistItems", "videos", "channels", "playlists")
+API_TARGETS = ("playlistItems", "videos", "channels", "playlists", "batchGetStats")
 TARGETS = ("any", FEED, "api", *API_TARGETS)
 
 PLAIN: tuple[str, ...] = (

@@ -34,6 +34,17 @@ class VideoFacts:
 
 
 @dataclass(frozen=True)
+class VideoCounts:
+    """The statistics of a video, and its length where the API returned one. A hidden counter is None, never 0."""
+
+    id: str
+    view_count: int | None
+    like_count: int | None
+    comment_count: int | None
+    duration: int | None
+
+
+@dataclass(frozen=True)
 class CatalogVideo(VideoFacts):
     """One video, under the names of the specification."""
 
@@ -64,12 +75,13 @@ class RefreshPlan:
 
 _NAMES = tuple(CatalogVideo.__dataclass_fields__)
 COLUMNS = ", ".join(_NAMES)
+_STORED = (*_NAMES, "details_at")
 _KEPT = ("id", "first_seen_at")
 _UPSERT = f"""
-    INSERT INTO videos ({", ".join(_NAMES)}) VALUES {{rows}}
-    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name not in _KEPT)}
+    INSERT INTO videos ({", ".join(_STORED)}) VALUES {{rows}}
+    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _STORED if name not in _KEPT)}
 """
-_ADD_UNKNOWN = f"INSERT INTO videos ({', '.join(_NAMES)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
+_ADD_UNKNOWN = f"INSERT INTO videos ({', '.join(_STORED)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING"
 _STOP_PAUSED = """
     UPDATE videos SET next_refresh_at = NULL WHERE id IN ({ids}) AND channel_id IN (
         SELECT c.id FROM channels c WHERE c.id IN ({channels}) AND c.status = 'paused')
@@ -78,14 +90,25 @@ _STOP_PAUSED = """
 
 def save(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float) -> None:
     """Insert or update videos with what the API returned now. Part of the caller's transaction."""
-    _insert(_UPSERT, rows, first_seen_at=now, last_refreshed_at=now, missing_since=None)
+    _insert(_UPSERT, rows, first_seen_at=now, last_refreshed_at=now, missing_since=None, details_at=now)
+
+
+def save_counts(rows: Sequence[tuple[VideoCounts, RefreshPlan]], now: float) -> None:
+    """Update the statistics of videos; title, tags and the rest stay, and a length that was not returned. Part of the
+    caller's transaction."""
+    sql = """UPDATE videos SET view_count = ?, like_count = ?, comment_count = ?, duration = COALESCE(?, duration),
+        last_refreshed_at = ?, missing_since = NULL, refresh_tier = ?, next_refresh_at = CASE WHEN channel_id IN (
+        SELECT c.id FROM channels c WHERE c.status = 'paused') THEN NULL ELSE ? END WHERE id = ?"""
+    for counts, plan in rows:
+        numbers = (counts.view_count, counts.like_count, counts.comment_count, counts.duration)
+        run(sql, *numbers, now, plan.tier, plan.at, counts.id)
 
 
 def add_unknown(rows: Sequence[tuple[VideoFacts, RefreshPlan]], now: float, *, missing: bool = False) -> int:
     """Insert videos that a feed or an uploads list named; existing rows are not changed. `missing`: the API was asked
     for them and did not return them. Returns how many were new."""
     since = now if missing else None
-    return _insert(_ADD_UNKNOWN, rows, first_seen_at=now, last_refreshed_at=None, missing_since=since)
+    return _insert(_ADD_UNKNOWN, rows, first_seen_at=now, last_refreshed_at=None, missing_since=since, details_at=None)
 
 
 def _insert(statement: str, rows: Sequence[tuple[VideoFacts, RefreshPlan]], **seen: float | None) -> int:
@@ -95,8 +118,8 @@ def _insert(statement: str, rows: Sequence[tuple[VideoFacts, RefreshPlan]], **se
         vars(facts) | seen | {"tags": json.dumps(facts.tags), "refresh_tier": plan.tier, "next_refresh_at": plan.at}
         for facts, plan in rows
     ]
-    places = ", ".join([f"({marks(_NAMES)})"] * len(videos))
-    added = changed(statement.format(rows=places), *(video[name] for video in videos for name in _NAMES))
+    places = ", ".join([f"({marks(_STORED)})"] * len(videos))
+    added = changed(statement.format(rows=places), *(video[name] for video in videos for name in _STORED))
     # A channel may have been paused while a job was running: its videos are not refreshed either.
     ids, owners = [facts.id for facts, _ in rows], sorted({facts.channel_id for facts, _ in rows})
     run(_STOP_PAUSED.format(ids=marks(ids), channels=marks(owners)), *ids, *owners)
@@ -124,6 +147,13 @@ def due(tier: Tier, now: float, limit: int = 50) -> list[DueVideo]:
     sql = """SELECT id, published_at, missing_since FROM videos WHERE refresh_tier = ? AND next_refresh_at <= ?
         ORDER BY next_refresh_at LIMIT ?"""
     return [DueVideo(*row) for row in fetch(sql, tier, now, limit)]
+
+
+def without_details(tier: Tier, now: float, read_before: float, limit: int = 50) -> list[DueVideo]:
+    """Those of `due` whose title, tags and the like were last read before this time, or never."""
+    sql = """SELECT id, published_at, missing_since FROM videos WHERE refresh_tier = ? AND next_refresh_at <= ?
+        AND (details_at IS NULL OR details_at < ? OR missing_since IS NOT NULL) ORDER BY next_refresh_at LIMIT ?"""
+    return [DueVideo(*row) for row in fetch(sql, tier, now, read_before, limit)]
 
 
 def by_ids(ids: Sequence[str]) -> list[DueVideo]:
