@@ -290,6 +290,7 @@ class TroubledHistory(History):
         limit = self.line.rt.api_limit()
         api_units.book_share(self.draw.randint(5, 60), limit, UNITS, 3_000, now)
         api_units.book(self.draw.choice([40, 400, 1_900]), limit, now)
+        api_units.book(self.draw.randint(1, 90), limit, now, "stats")
 
     def add_upkeep(self, now: float) -> None:
         backups.note(Backup(now - self.draw.randint(100, 500_000), "/backup/a", self.draw.randint(1, 90), 12_345, None))
@@ -401,6 +402,8 @@ NEVER_HAPPENS = {
     "notices: Since": "no notice has a time",
     "catalogue.needed_per_day": "no channel is in the catalogue; tests/integration/test_web_catalogue.py",
     "catalogue.needed_a_day": "no channel is in the catalogue",
+    "catalogue.stats_needed_per_day": "no channel is in the catalogue; tests/integration/test_catalogue_refresh.py",
+    "catalogue.stats_refused": "no statistics are read; tests/integration/test_catalogue_refresh.py",
     "notes": "every window lies within what is stored",
     "host_pacing[].plan": "no subreddit is watched; tests/integration/test_cli_sources.py",
 }

@@ -215,7 +215,7 @@ async def test_the_api_tells_of_channels_what_the_command_tells(client):
     assert row["channels"] == [] or row["channels"][0]["status"] == "active"
     page = (await client.get("/admin/channels", headers=ADMIN)).json()
     assert {"daily_views", "daily_subscribers", "daily_videos"} <= page["channels"][0].keys()
-    assert (page["units_per_day"], page["share"]) == (25, 3_000)
+    assert (page["units_per_day"], page["share"]) == (2, 3_000)
     one = (await client.get(f"/admin/channels/{UC}", headers=ADMIN)).json()
     assert [job["status"] for job in one["jobs"]] == ["dead"]
     assert len(one["stats"]) == 6

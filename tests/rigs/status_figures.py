@@ -688,6 +688,10 @@ QUOTA: dict[str, Row] = {
         needed_per_day=attrgetter("needed"),
         needed_a_day=attrgetter("needed"),
         short=attrgetter("is_short"),
+        stats_limit=attrgetter("stats_limit"),
+        stats_used=attrgetter("stats_used"),
+        stats_needed_per_day=attrgetter("stats_needed"),
+        stats_refused=attrgetter("stats_refused"),
     ),
 }
 
