@@ -117,6 +117,12 @@ class NotificationTable:
             "UPDATE notifications SET next_attempt_at = ? WHERE message = ? AND result = 'failed'", at, message
         )
 
+    def resend(self, number: int, now: float) -> bool:
+        """Try this message again for its target, also one that the target has. False: there is no such row."""
+        sql = """UPDATE notifications SET result = 'failed', next_attempt_at = ?, first_attempt_at = ?, error = NULL,
+                        sent_at = NULL WHERE id = ?"""
+        return self._sql.changed(sql, now, now, number) == 1
+
     def drop(self, message: str, target: str) -> None:
         """Do not try it again; nothing happens where the target has it."""
         sql = (

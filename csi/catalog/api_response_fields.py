@@ -5,7 +5,8 @@ from typing import Any
 
 from csi import clock
 from csi.adapters.youtube import video_fields
-from csi.adapters.youtube.api import ApiItem, duration_seconds, part_of, video_of
+from csi.adapters.youtube.api import ApiItem, part_of, video_of
+from csi.config.durations import duration_seconds
 from csi.ingester.text import MAX_INTEGER, TEXT_CHARS, TITLE_CHARS, clean
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.videos import VideoCounts, VideoFacts

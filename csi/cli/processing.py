@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,12 @@ from csi import clock, logs
 from csi import mutes as mute_rules
 from csi.cli import processing_records
 from csi.cli.command import DurationType, json_option, user_name
-from csi.cli.output import ago, confirm, echo_json, plain, plural
+from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
-from csi.processing.pipeline import budget, dead_job_actions, provider_access, runs
+from csi.processing.pipeline import budget, dead_job_actions, notify, provider_access, runs
+from csi.processing.pipeline.retry_video import retry_video
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -29,6 +31,7 @@ from csi.processing.store import (
     jobs,
     mutes,
     notices,
+    notification_log,
     paid_calls,
     received_events,
     videos,
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
 COLLECTIONS = ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "jobs_deadletter", "run_events")
+WAITS = {"transcript": "a transcript that does not exist yet", "stream_end": "the end of a stream"}
+"""What a job may wait for besides the budget and a provider that is paused."""
 _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandoned", "all"])
 
 
@@ -104,7 +109,7 @@ def show_status(config_path: Path | None, as_json: bool) -> None:
     click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
     click.echo(f"budget today   {facts['budget']['used_usd']} of {facts['budget']['daily_usd']} USD")
-    waits = ", ".join(f"{count} for {name}" for name, count in facts["waiting_jobs"].items())
+    waits = ", ".join(f"{n} for {WAITS.get(name, name)}" for name, n in facts["waiting_jobs"].items())
     click.echo(f"open jobs      {facts['open_jobs']}" + (f", of which wait: {waits}" if waits else ""))
     click.echo(f"dead letters   {facts['dead_letters']}")
     click.echo(f"notices        {facts['waiting_notices']} waiting")
@@ -132,7 +137,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "signals": received_events.counts(),
         "unknown_pipelines": received_events.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
-        "waiting_jobs": {name: count for name, count in facts.waiting.items() if count},
+        "waiting_jobs": jobs.waiting_by_reason(),
         "paused_providers": [state.name for state in facts.providers if state.paused_at is not None],
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),
@@ -240,6 +245,33 @@ def release(config_path: Path | None) -> None:
         click.echo(f"{videos.release_deferred(rt.now())} videos and {count} jobs are checked again")
 
 
+@processing.command("retry")
+@processing_option
+@click.argument("video_ids", nargs=-1, metavar="VIDEO...")
+@click.option("--status", "wanted", type=click.Choice(["failed", "skipped"]), help="Every video with this status.")
+@click.option("--dry-run", is_flag=True, help="Show which videos would be retried and change nothing.")
+def retry_videos(config_path: Path | None, video_ids: tuple[str, ...], wanted: str | None, dry_run: bool) -> None:
+    """Process videos again that failed, were skipped or wait. Exit code 5 when some cannot be retried.
+
+    A skipped video is discovered again, and no rule skips it this time. Paid calls that have an answer are not
+    repeated.
+    """
+    if bool(video_ids) == bool(wanted):
+        raise click.UsageError("pass video ids or --status")
+    failed = False
+    with processing_session(config_path) as rt:
+        found = [video.id for video in videos.page(100_000, wanted=videos.VideoFilter(status=wanted))] if wanted else []
+        for video_id in video_ids or found:
+            try:
+                words = "would be retried" if dry_run else retry_video(rt, video_id)[0]
+            except CsiError as error:
+                failed = True
+                click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)
+            else:
+                click.echo(f"{plain(video_id)}: {words}")
+    sys.exit(SOME_FAILED if failed else 0)
+
+
 @processing.command()
 @processing_option
 @click.argument("provider")
@@ -284,6 +316,52 @@ def unmute(config_path: Path | None) -> None:
     with processing_session(config_path) as rt, db.writing():
         ended = mutes.end(rt.now())
     click.echo(f"{plural(ended, 'mute')} ended")
+
+
+@processing.group("notifications")
+def notification_group() -> None:
+    """Show and resend messages to notification targets. A target that fails gets each message again for a day."""
+
+
+@notification_group.command("list")
+@processing_option
+@json_option
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+def list_notifications(config_path: Path | None, as_json: bool, limit: int) -> None:
+    """List messages by target, the newest attempt first."""
+    with processing_session(config_path):
+        found = notification_log.table.latest(limit)
+    if as_json:
+        echo_json([asdict(one) | {"state": one.state} for one in found])
+        return
+    head = ("id", "state", "attempts", "last attempt", "target", "title", "error")
+    rows = [
+        (
+            str(one.id),
+            one.state,
+            str(one.attempts),
+            clock.iso(one.last_attempt_at),
+            one.target,
+            one.title,
+            one.error or "",
+        )
+        for one in found
+    ]
+    if rows:
+        echo_table(head, rows)
+    else:
+        click.echo("no messages")
+
+
+@notification_group.command("resend")
+@processing_option
+@click.argument("number", type=click.IntRange(1), metavar="ID")
+def resend_notification(config_path: Path | None, number: int) -> None:
+    """Send a message to its target again. `csi processing notifications list` shows the ids."""
+    with processing_session(config_path) as rt:
+        if not notify.resend(rt, number):
+            raise CsiError(f"there is no message {number}; see: csi processing notifications list")
+    click.echo(f"message {number} is sent again")
 
 
 @processing.group()

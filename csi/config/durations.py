@@ -10,6 +10,9 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 _WORDS = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "day": "d", "week": "w"}
 _LONGEST = 3660 * 86400.0
 _EXPECTED = "expected seconds (90, 1.5) or a duration (90s, 5m, 1h30m)"
+_ISO = re.compile(
+    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:\.\d+)?S)?)?", re.ASCII
+)
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 
 
@@ -52,3 +55,12 @@ def _seconds(value: Any) -> float:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), PlainSerializer(float)]
+
+
+def duration_seconds(text: Any) -> int | None:
+    """Seconds of `PT21M7S` or `P1DT2H`. None: not a duration, or the `P0D` of a stream that has not ended."""
+    match = _ISO.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    units = zip((604_800, 86_400, 3_600, 60, 1), match.groups(), strict=True)
+    return sum(seconds * int(count or 0) for seconds, count in units) or None

@@ -33,10 +33,11 @@ class ProcessingSecrets:
     openai: str | None = field(default=None, repr=False)
     notify_urls: tuple[str, ...] = field(default=(), repr=False)
     ingester: str | None = field(default=None, repr=False)
+    youtube: str | None = field(default=None, repr=False)
 
     @property
     def all(self) -> list[str]:
-        values = (self.assemblyai, self.webhook, self.openai, self.ingester, *self.notify_urls)
+        values = (self.assemblyai, self.webhook, self.openai, self.ingester, self.youtube, *self.notify_urls)
         return [value for value in values if value]
 
 
@@ -86,6 +87,7 @@ def read_secrets(
         openai=read(openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
         notify_urls=tuple(split_urls(read(settings.notifications.urls_env, spaces=True) or "")),
         ingester=read(settings.ingester_token_env) if settings.ingester_url else None,
+        youtube=read(settings.facts.youtube_key_env, needed=True) if settings.facts.youtube_key_env else None,
     )
 
 

@@ -17,6 +17,7 @@ from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.extractive import ExtractiveSummariser
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
 from csi.processing.providers.transcript_files import FileTranscriber
+from csi.processing.providers.video_facts import CatalogueFacts, FactSource, YouTubeFacts
 from csi.processing.settings import ProcessingSettings
 from csi.processing.store import db
 from csi.processing.store.audit import AuditScope
@@ -53,6 +54,8 @@ class Processing:
     paid: dict[str, AssemblyTranscriber] = field(default_factory=dict)
     summariser: Summariser = field(default_factory=ExtractiveSummariser)
     chat: ChatClient | None = None
+    fact_sources: tuple[FactSource, ...] = ()
+    """Who knows the length of a video and whether a stream is over, the first one first."""
     notifiers: list[Notifier] | None = None
     """None: built from the settings when a notification is sent."""
     failpoint: Callable[[str], None] = lambda name: None
@@ -91,7 +94,7 @@ def create(
     if secrets.notify_urls:
         notifications.check(secrets.notify_urls)
     net = net or Net()
-    rt = Processing(settings, net, secrets, now)
+    rt = Processing(settings, net, secrets, now, fact_sources=_fact_sources(settings, secrets, net, now))
     transcription, summarization = settings.transcription, settings.summarization
     for name in transcription.providers:
         if name == "captions":
@@ -107,6 +110,18 @@ def create(
         rt.chat = ChatClient(summarization.openai, net, secrets.openai, now)
         rt.summariser = OpenAISummariser(summarization.openai, summarization.prompts_dir)
     return rt
+
+
+def _fact_sources(
+    settings: ProcessingSettings, secrets: ProcessingSecrets, net: Net, now: Callable[[], float]
+) -> tuple[FactSource, ...]:
+    """The catalogue costs no request to YouTube, so it comes first."""
+    found: list[FactSource] = []
+    if settings.ingester_url and secrets.ingester:
+        found.append(CatalogueFacts(net, settings.ingester_url, secrets.ingester))
+    if secrets.youtube:
+        found.append(YouTubeFacts(net, settings.facts.youtube_base_url, secrets.youtube, now))
+    return tuple(found)
 
 
 def open_processing(path: Path | None = None, env: Mapping[str, str] | None = None) -> Processing:

@@ -14,6 +14,7 @@ from csi.processing.money import Usd
 Action = Literal["process", "notify", "digest", "ignore"]
 DocumentKind = Literal["concept", "implementation"]
 Kind = Literal["video", "short", "live", "upcoming"]
+STREAMS = ("live", "upcoming")
 TranscriberName = Literal["captions", "assemblyai", "file"]
 
 
@@ -53,17 +54,27 @@ class LimitSettings(SettingsBlock):
     videos_per_day: Annotated[int, Field(ge=0)] = 200
     min_duration: UpToOneYear = 0.0
     max_duration: UpToOneYear = 14_400.0
-    skip_kinds: tuple[Kind, ...] = ("live", "upcoming")
+    skip_kinds: tuple[Kind, ...] = ()
     skip_title: Pattern | None = None
     max_transcript_words: Annotated[int, Field(ge=1)] = 1_000_000
 
 
 class CaptionSettings(SettingsBlock):
+    """`ask_again`: the ages of a video at which a transcript that it has not yet is asked for again."""
+
     base_url: Url | None = None
+    ask_again: Annotated[tuple[UpToOneYear, ...], Field(max_length=20)] = (600.0, 3600.0, 21_600.0, 86_400.0, 259_200.0)
 
 
 class TranscriptFileSettings(SettingsBlock):
     directory: Path = Path("transcripts")
+
+
+class VideoFactSettings(SettingsBlock):
+    """Where the length of a video and the end of a stream are looked up, besides the ingester's catalogue."""
+
+    youtube_key_env: Variable | None = None
+    youtube_base_url: Url = "https://www.googleapis.com/youtube/v3"
 
 
 class AssemblyAISettings(SettingsBlock):
@@ -164,6 +175,7 @@ class ProcessingSettings(SettingsBlock):
     routes: dict[Annotated[str, Field(min_length=1, max_length=512)], SignalRoute] = DEFAULT_ROUTES
     budget: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
+    facts: VideoFactSettings = VideoFactSettings()
     transcription: TranscriptionSettings = TranscriptionSettings()
     summarization: SummarizationSettings = SummarizationSettings()
     notifications: NotificationSettings = NotificationSettings()

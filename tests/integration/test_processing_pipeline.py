@@ -8,11 +8,23 @@ import pytest
 from csi.processing import alerting
 from csi.processing.pipeline import dead_job_actions, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
-from csi.processing.store import artifacts, audit, dead_jobs, jobs, notices, received_events, videos
+from csi.processing.pipeline.retry_video import retry_video
+from csi.processing.store import (
+    artifacts,
+    audit,
+    dead_jobs,
+    jobs,
+    notices,
+    notification_log,
+    received_events,
+    videos,
+)
 from csi.processing.store.db import fetch
 from csi.processing.store.export import collection_documents
 from csi.receiver.store import SignalStore
 from tests.rigs.processing_bench import TEXT
+
+QUIET = {"notifications": {"window": 0}, "routes": {"quiet": {"action": "notify"}}}
 
 
 def test_a_signal_becomes_transcript_summary_and_artifacts(open_bench):
@@ -88,7 +100,7 @@ def test_a_video_that_comes_again_by_another_pipeline_gets_what_that_one_adds(op
         bench.drain()
     assert bench.statuses() == {"vid00000001": "summarized"}
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000001")}
-    assert fetch("SELECT title FROM notices") == [("Title of vid00000001",)]
+    assert fetch("SELECT subject FROM notices") == [("video:vid00000001",)]
     assert [name for name, _ in videos.steps("vid00000001")].count("failed") == (until == "summarized")
     assert runs.describe_run(bench.rt, bench.rt.today()).failed == 0
 
@@ -140,7 +152,8 @@ def test_a_signal_without_a_usable_video_is_kept_and_named(open_bench):
     ids=["upcoming", "live", "too long", "too short", "title"],
 )
 def test_skip_rules_end_in_skipped_through_failed(open_bench, subject, rule):
-    bench = open_bench(limits={"min_duration": 30, "skip_title": "(?i)giveaway"})
+    skipped = ["live", "upcoming"]
+    bench = open_bench(limits={"min_duration": 30, "skip_title": "(?i)giveaway", "skip_kinds": skipped})
     bench.deliver("vid00000001", subject=subject)
     bench.drain()
     assert [name for name, _ in videos.steps("vid00000001")] == ["discovered", "failed", "skipped"]
@@ -269,13 +282,13 @@ def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_bench, cloc
 
 
 def test_notifications_are_collected_for_five_minutes_and_sent_once(open_bench, clock):
-    bench = open_bench()
+    bench = open_bench(routes={"quiet": {"action": "notify"}})
     sent: list[tuple[str, str]] = []
     bench.rt.notifiers = [lambda title, body: sent.append((title, body))]
-    bench.deliver("vid00000001")
+    bench.deliver("vid00000001", pipeline="quiet")
     bench.drain()
     clock.move(200)
-    bench.deliver("vid00000002")
+    bench.deliver("vid00000002", pipeline="quiet")
     bench.drain()
     assert sent == []
     clock.move(100)
@@ -288,22 +301,48 @@ def test_notifications_are_collected_for_five_minutes_and_sent_once(open_bench, 
     assert len(sent) == 1
 
 
-def test_a_notification_that_fails_is_tried_again_and_given_up_with_a_warning(open_bench, clock):
-    bench = open_bench(notifications={"window": 0})
+def test_a_notification_that_fails_is_tried_again_for_a_day_and_can_be_resent(open_bench, clock):
+    bench = open_bench(**QUIET)
+    is_down, sent = True, []
 
     def fail(title: str, body: str) -> None:
-        raise notify.NotificationError("unreachable")
+        if is_down:
+            raise notify.NotificationError("unreachable")
+        sent.append(title)
 
     bench.rt.notifiers = [fail]
-    bench.deliver("vid00000001")
-    for _ in range(8):
+    bench.deliver("vid00000001", pipeline="quiet")
+    for _ in range(27):
         bench.drain()
-        clock.move(60)
-    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"dead": 1}
+        alerting.check(bench.rt, is_worker=True)
+        clock.move(3600)
+    (row,) = notification_log.table.latest(5)
+    assert (row.state, row.error) == ("dropped", "unreachable")
+    assert row.attempts >= 20
+    is_down = False
+    assert notify.resend(bench.rt, row.id)
+    assert sent == ["Title of vid00000001"]
+    assert notification_log.table.latest(5)[0].state == "sent"
+    assert not notify.resend(bench.rt, 999)
+
+
+def test_a_new_video_is_announced_at_once_with_its_creator_and_its_summary_follows(open_bench, clock):
+    bench = open_bench()
+    sent: list[tuple[str, str]] = []
+    bench.rt.notifiers = [lambda title, body: sent.append((title, body))]
+    link = "https://www.youtube.com/watch?v=vid00000001"
+    bench.deliver("vid00000001", subject={"channel_title": "A creator", "url": link})
+    bench.drain()
+    assert sent == [("Title of vid00000001", f"A creator\n{link}")]
+    clock.move(300)
+    bench.drain()
+    assert len(sent) == 2
+    assert sent[1][0] == "Title of vid00000001"
+    assert "language model" in sent[1][1]
 
 
 def test_a_target_that_fails_does_not_repeat_messages_to_the_others(open_bench, clock):
-    bench = open_bench(notifications={"window": 0})
+    bench = open_bench(**QUIET)
     sent: list[str] = []
     is_down = True
 
@@ -313,7 +352,7 @@ def test_a_target_that_fails_does_not_repeat_messages_to_the_others(open_bench, 
         sent.append(f"late: {title}")
 
     bench.rt.notifiers = [lambda title, body: sent.append(title), late]
-    bench.deliver("vid00000001")
+    bench.deliver("vid00000001", pipeline="quiet")
     for _ in range(5):
         bench.drain()
         alerting.check(bench.rt, is_worker=True)
@@ -400,7 +439,12 @@ def test_the_whole_walk_on_postgresql(open_bench, postgres_url, clock):
     assert {"concept", "implementation"} < {artifact.kind for artifact in artifacts.of_video("vid00000002")}
     runs.update_runs(bench.rt)
     assert sorted(bench.statuses().values()) == ["skipped", "summarized", "summarized"]
-    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 1}
+    assert dict(fetch("SELECT state, count(*) FROM notices GROUP BY state")) == {"sent": 3}
+    retry_video(bench.rt, "vid00000003")
+    (bench.home / "transcripts" / "vid00000003.txt").write_text(TEXT)
+    bench.drain()
+    assert bench.status("vid00000003") == "summarized"
+    runs.update_runs(bench.rt)
     clock.move(86_400)
     runs.update_runs(bench.rt)
-    assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 2)]
+    assert [(run.status, run.summarized) for run in runs.runs.page(5)] == [("planned", 0), ("completed", 3)]

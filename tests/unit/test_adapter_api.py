@@ -6,8 +6,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from csi.adapters.youtube.api import ApiSettings, DataApi, VideoDetails, duration_seconds
+from csi.adapters.youtube.api import ApiSettings, DataApi, VideoDetails
 from csi.adapters.youtube.api_errors import REASONS, api_json
+from csi.config.durations import duration_seconds
 from csi.errors import SourceError
 from csi.simulator.youtube.api_errors import REASONS as SIMULATED
 from csi.simulator.youtube.api_errors import error_body

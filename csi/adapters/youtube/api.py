@@ -3,7 +3,6 @@
 The key or the OAuth token is sent in a header: a URL ends up in the logs of proxies.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -16,6 +15,7 @@ from csi.adapters.base import Existence, StreamState, Tools
 from csi.adapters.youtube import video_fields
 from csi.adapters.youtube.api_errors import api_json
 from csi.adapters.youtube.oauth import AccessTokens, OAuthSettings
+from csi.config.durations import duration_seconds
 from csi.config.setting_types import SourceUrl, VariableName
 from csi.config.source_settings import SourceSettings
 from csi.errors import NetError, SourceError
@@ -29,9 +29,6 @@ VIDEO_PARTS = "snippet,contentDetails,liveStreamingDetails"
 ITEM_PARTS = "snippet,contentDetails,status"
 PLACEHOLDERS = ("Private video", "Deleted video")
 MAX_TOKEN = 1_000
-_DURATION = re.compile(
-    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:\.\d+)?S)?)?", re.ASCII
-)
 _SURPLUS = 4 * BATCH
 
 ApiItem = dict[str, Any]
@@ -267,12 +264,3 @@ def read_page(body: ApiItem) -> ApiPage:
         # If-None-Match takes the etag of the body as it stands there, with or without quotes.
         etag=etag if isinstance(etag, str) and response_headers.is_sendable(etag) else None,
     )
-
-
-def duration_seconds(text: Any) -> int | None:
-    """Seconds of `PT21M7S` or `P1DT2H`. None: not a duration, or the `P0D` of a stream that has not ended."""
-    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        return None
-    units = zip((604_800, 86_400, 3_600, 60, 1), match.groups(), strict=True)
-    return sum(seconds * int(count or 0) for seconds, count in units) or None

@@ -13,10 +13,13 @@ from csi.processing.settings import LimitSettings
 from csi.processing.states import IllegalTransition
 from csi.processing.store import audit, jobs, runs, videos
 from csi.processing.store.db import writing
+from csi.processing.store.jobs import ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
 
 AGENT = "admission"
 CHUNK = 100
+BY_COMMAND = "retry"
+"""`held` of a video that the operator wants processed: no rule skips or defers it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Admission:
 def judge(video: ProcessingVideo, limits: LimitSettings, admitted: int) -> Admission:
     """Pure. A video of unknown duration (0) passes both duration rules."""
     seconds, title = video.doc.duration_sec, video.doc.title
+    if video.held == BY_COMMAND:
+        return Admission("admit")
     if video.kind in limits.skip_kinds:
         return Admission("skip", "kind", f"videos of kind {video.kind} are skipped (limits.skip_kinds)")
     if limits.skip_title and compile_pattern(limits.skip_title).matches(title):
@@ -74,11 +79,24 @@ def _admit_one(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
             case _:
                 videos.move(video, "transcription_queued", now)
                 doc = new_job(rt, video, now)
-                jobs.create(jobs.TRANSCRIPTION, doc, now)
+                job_id = doc.job_id
+                if not jobs.create(jobs.TRANSCRIPTION, doc, now):
+                    job_id = _reopen_known(video.id, now)
                 audit.write(scope, "queue_transcription", "success", now)
     rt.failpoint("admit.committed")
     log.info("video queued", video_id=video.id, pipeline=video.pipeline)
-    return [wake_job(doc.job_id)]
+    return [wake_job(job_id)]
+
+
+def _reopen_known(video_id: str, now: float) -> str:
+    """A video that was skipped before begins again: with its transcript, where it has one. The job's id."""
+    known: dict[str, ProcessingJob] = {job.collection: job for job in jobs.of_video(video_id)}
+    job = known[jobs.TRANSCRIPTION]
+    if job.doc.status == "completed" and jobs.SUMMARIZATION in known:
+        job = known[jobs.SUMMARIZATION]
+        videos.move(videos.get(video_id), "transcribed", now)
+    jobs.reopen(job, now)
+    return job.id
 
 
 def new_job(rt: Processing, video: ProcessingVideo, now: float) -> TranscriptionJobDocument:

@@ -6,12 +6,14 @@ from typing import Any
 from csi import clock
 from csi.logs import log
 from csi.processing.collection_models import VideoDocument
+from csi.processing.pipeline.later import STREAM_END, learn_facts
 from csi.processing.pipeline.summarise import complete_outputs
+from csi.processing.providers.video_facts import VideoFacts
 from csi.processing.receiver_database import ReceiverSignal, read_after
 from csi.processing.runtime import Processing, StepWake
 from csi.processing.sanitize import plain_line, plain_text, safe_link
-from csi.processing.settings import SignalRoute
-from csi.processing.store import audit, notices, received_events, videos
+from csi.processing.settings import STREAMS, SignalRoute
+from csi.processing.store import audit, jobs, notices, received_events, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
 from csi.processing.store.received_events import IntakeCursor, Signal
@@ -87,7 +89,9 @@ def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
         is_new = signal.video_id is not None and videos.add(read_video(signal, now), now)
         is_known = not is_new
         if is_known and signal.video_id:
-            complete_outputs(rt, videos.get(signal.video_id), now)
+            complete_outputs(rt, _learn(videos.get(signal.video_id), read_video(signal, now), now), now)
+        if route.notify and signal.video_id and videos.get(signal.video_id).status != "summarized":
+            _announce(videos.get(signal.video_id), now)
     if route.action == "notify":
         link = safe_link(_mapping(signal.event, "subject").get("url"))
         due_at = now + rt.settings.notifications.window
@@ -95,6 +99,23 @@ def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
     outcome, summary = ("skipped", "known video") if is_known else ("success", signal.pipeline)
     audit.write(_scope(rt, signal), f"route:{route.action}", outcome, now, data_summary=summary)
     return is_new
+
+
+def _learn(video: ProcessingVideo, heard: ProcessingVideo, now: float) -> ProcessingVideo:
+    """A later signal may know more: the length, or that a premiere became a video, whose job is due then."""
+    kind = heard.kind if video.kind in STREAMS else video.kind
+    known = VideoFacts(heard.doc.duration_sec or None, heard.doc.view_count, channel_title=heard.doc.channel_title)
+    learnt = learn_facts(video, known, now, kind=kind)
+    wait = jobs.wait_of(video.id)
+    if wait is not None and wait[0] == STREAM_END and kind not in STREAMS:
+        jobs.make_due(jobs.job_id(jobs.TRANSCRIPTION, video.id), now)
+    return learnt
+
+
+def _announce(video: ProcessingVideo, now: float) -> None:
+    """At once, once for a video: who published what, and where. Its summary follows when there is one."""
+    body = "\n".join(filter(None, (video.doc.channel_title, video.url)))
+    notices.add(f"found:{video.id}", video.doc.title, body, due_at=now, now=now)
 
 
 def _scope(rt: Processing, signal: Signal) -> AuditScope:

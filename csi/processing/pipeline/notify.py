@@ -1,18 +1,17 @@
 """Send the notices of a window as one notification, to each target: through apprise, or to a file."""
 
 import os
+from collections.abc import Sequence
 
 from csi import clock, notifications
 from csi.errors import CsiError
-from csi.logs import log
 from csi.notification_sending import Message, MessageSender
 from csi.notifications import Kind, Target
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices, notification_log
 from csi.processing.store.db import sql_database, writing
+from csi.processing.store.notices import Notice
 
-ATTEMPTS = 5
-RETRY_SECONDS = 60.0
 PREFIX = "CSI processing: "
 
 
@@ -21,38 +20,42 @@ class NotificationError(CsiError):
 
 
 def notify(rt: Processing) -> int:
-    """Send all waiting notices once the first one is due. Returns how many were sent.
+    """Make one message of all waiting notices once the first one is due, and send it. Returns how many notices.
 
-    A crash between sending and the record of a target's acceptance sends them again: a duplicate is better than a lost
-    notification.
+    The message is a row for each target before it is sent: a target that fails gets it again for a day, and the others
+    do not. A crash between sending and the record of a target's acceptance sends it to this target again.
     """
     with writing():
         token, claimed = notices.claim(rt.now())
-    if not claimed:
-        return 0
+        if not claimed:
+            return 0
+        message = _message(claimed)
+        for target in targets(rt):
+            notification_log.table.queue(message, target.name, rt.now())
+        notification_log.table.retry_failed(message.key, rt.now())
+        notices.mark_sent(token, rt.now())
+        scope = rt.audit_scope("notifier", "notification", None)
+        audit.write(scope, "notify", "success", rt.now(), data_summary=f"{len(claimed)} lines")
+    rt.failpoint("notify.committed")
+    sender(rt).retry(targets(rt))
+    return len(claimed)
+
+
+def _message(claimed: Sequence[Notice]) -> Message:
     title, body = claimed[0].title, claimed[0].body
     if len(claimed) > 1:
         title = f"CSI: {len(claimed)} items"
         body = "\n\n".join(f"• {notice.title}\n{notice.body}".strip() for notice in claimed)
-    # Claimed again with younger ones, it is another message: no target has accepted any of these notices then.
-    key = f"notices:{claimed[0].id}-{claimed[-1].id}"
-    if not sender(rt).send(Message(key, "notices", "info", title, body), targets(rt)):
-        failed = [notice.id for notice in claimed if notice.attempts >= ATTEMPTS]
-        again = [notice.id for notice in claimed if notice.attempts < ATTEMPTS]
-        with writing():
-            if again:
-                notices.release(token, again, rt.now() + RETRY_SECONDS)
-            if failed:
-                notices.give_up(token, failed)
-        log.warning("notification not sent", lines=len(claimed), given_up=len(failed))
-        return 0
-    rt.failpoint("notify.sent")
+    return Message(f"notices:{claimed[0].id}-{claimed[-1].id}", "notices", "info", title, body)
+
+
+def resend(rt: Processing, number: int) -> bool:
+    """Send a message to its target again, now. False: there is no such message."""
     with writing():
-        notices.mark_sent(token, rt.now())
-        scope = rt.audit_scope("notifier", "notification", None)
-        audit.write(scope, "notify", "success", rt.now(), data_summary=f"{len(claimed)} lines")
-    log.info("notification sent", lines=len(claimed))
-    return len(claimed)
+        found = notification_log.table.resend(number, rt.now())
+    if found:
+        sender(rt).retry(targets(rt))
+    return found
 
 
 def sender(rt: Processing) -> MessageSender:

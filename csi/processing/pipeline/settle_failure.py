@@ -6,6 +6,7 @@ from typing import Any
 from csi import clock
 from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument, FailureType, Priority
+from csi.processing.pipeline.later import TRANSCRIPT, asked_again_at, may_come_later
 from csi.processing.pipeline.provider_access import note_success, pause, provider_of, wait
 from csi.processing.providers.base import ProviderError
 from csi.processing.runtime import Processing, StepWake, wake_job
@@ -55,6 +56,13 @@ class NextProvider:
 
 
 @dataclass(frozen=True)
+class AskLater:
+    """No provider has a transcript yet: ask all of them again at this time. No attempt is used."""
+
+    at: float
+
+
+@dataclass(frozen=True)
 class SkipJob:
     """No provider has a transcript."""
 
@@ -72,17 +80,24 @@ class PauseProvider:
     """The provider refuses every call: it is paused, and the job waits without using an attempt."""
 
 
-FailureVerdict = RepeatCall | NextAttempt | NextProvider | SkipJob | DeadLetterJob | PauseProvider
+FailureVerdict = RepeatCall | NextAttempt | NextProvider | AskLater | SkipJob | DeadLetterJob | PauseProvider
 
 
 def judge(
-    job: ProcessingJob, error: ProviderError, now: float, *, more_providers: bool = False, answered: bool = False
+    job: ProcessingJob,
+    error: ProviderError,
+    now: float,
+    *,
+    more_providers: bool = False,
+    answered: bool = False,
+    ask_again_at: float | None = None,
 ) -> FailureVerdict:
-    """The verdict on a failure. Pure. `answered`: the model's paid answer is no summary; another answer may be one."""
+    """The verdict on a failure. Pure. `answered`: the model's paid answer is no summary; another answer may be one.
+    `ask_again_at`: when the transcript that does not exist yet is asked for again."""
     if error.fault in ("absent", "refused") and more_providers:
         return NextProvider()
     if error.fault == "absent":
-        return SkipJob()
+        return SkipJob() if ask_again_at is None else AskLater(ask_again_at)
     if error.fault == "account":
         return PauseProvider()
     if error.fault == "quota":
@@ -105,13 +120,18 @@ def settle_failure(
     rt: Processing, job: ProcessingJob, error: ProviderError, *, more_providers: bool = False, answered: bool = False
 ) -> list[StepWake]:
     """One transaction: the job, its video, the dead letter and the audit log change together."""
-    verdict = judge(job, error, rt.now(), more_providers=more_providers, answered=answered)
+    provider, now = provider_of(rt, job), rt.now()
+    later = None
+    if may_come_later(error, is_free=provider in rt.free):
+        later = asked_again_at(rt, videos.get(job.video_id), job.work.get("available_at"), now)
+    verdict = judge(job, error, now, more_providers=more_providers, answered=answered, ask_again_at=later)
     sent = error.status is not None or error.code.startswith(("net_", "captions_"))
     kind = "api_call" if sent else "error"
     with writing():
         video = videos.get(job.video_id)
-        _audit_failure(rt, job, video, error, "provider_call", event_type=kind, api_response_code=error.status)
-        provider = provider_of(rt, job)
+        outcome = "skipped" if isinstance(verdict, AskLater) else "failure"
+        facts: dict[str, Any] = {"event_type": kind, "api_response_code": error.status}
+        _audit_failure(rt, job, video, error, "provider_call", outcome, **facts)
         if error.fault in ("transient", "unknown") or answered:
             providers.record_failure(provider, error.cause, rt.now())
         elif error.fault in ("absent", "refused") and error.status is not None:
@@ -139,6 +159,10 @@ def _apply_verdict(
         case NextProvider():
             jobs.settle(job, now, work={"provider": int(job.work.get("provider", 0)) + 1, "phase": ""}, **fields)
             return [wake_job(job.id)]
+        case AskLater(at):
+            fields |= {"status": "queued", "next_retry_at": clock.iso(at)}
+            jobs.settle(job, now, next_at=at, waits_for=TRANSCRIPT, work={"provider": 0, "phase": ""}, **fields)
+            return [wake_job(job.id, at)]
         case SkipJob():
             jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **fields)
             videos.skip(video, redact(str(error))[:500], now)
@@ -222,10 +246,16 @@ def move_to_dead_letters(
 
 
 def _audit_failure(
-    rt: Processing, job: ProcessingJob, video: ProcessingVideo, error: ProviderError, action: str, **fields: Any
+    rt: Processing,
+    job: ProcessingJob,
+    video: ProcessingVideo,
+    error: ProviderError,
+    action: str,
+    outcome: str = "failure",
+    **fields: Any,
 ) -> None:
     failure = {"error_code": error.code, "error_message": str(error), **fields}
-    audit.write(job_scope(rt, job, video), action, "failure", rt.now(), **failure)
+    audit.write(job_scope(rt, job, video), action, outcome, rt.now(), **failure)
 
 
 def _error_fields(job: ProcessingJob, error: ProviderError) -> dict[str, Any]:

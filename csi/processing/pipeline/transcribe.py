@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TypeVar
 
 from csi import clock
@@ -15,13 +15,22 @@ from csi.processing.collection_models import (
     VideoSummary,
 )
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
+from csi.processing.pipeline.later import (
+    STREAM_END,
+    asked_again_at,
+    find_facts,
+    lacks_facts,
+    learn_facts,
+    stream_looked_at,
+)
 from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
-from csi.processing.runtime import Processing, StepWake, wake_job
+from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
-from csi.processing.store import artifacts, audit, jobs, paid_calls, videos
+from csi.processing.settings import STREAMS
+from csi.processing.store import artifacts, audit, jobs, paid_calls, runs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
@@ -46,6 +55,11 @@ def transcribe(rt: Processing, job_id: str) -> list[StepWake]:
     try:
         if not may_call(rt, job):
             return []
+        waiting = _learn_or_wait(rt, job, video)
+        if waiting is not None:
+            return waiting
+        job, video = jobs.reread(job), videos.get(job.video_id)
+        request = replace(request, duration=video.doc.duration_sec)
         if name not in rt.free:
             return _run_paid(rt, job, rt.paid[name], request)
         kind = "data_access" if name == "file" else "api_call"
@@ -58,6 +72,45 @@ def transcribe(rt: Processing, job_id: str) -> list[StepWake]:
     except LostLease:
         log.info("job was claimed by another worker", job_id=job_id)
     return []
+
+
+def _learn_or_wait(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> list[StepWake] | None:
+    """Look up what is not known of the video, its length first. None: the transcript can be asked for now.
+
+    A stream is waited for until it is over; what it is then may be against the limits. A stream whose state no source
+    knows is asked for its captions from time to time, and its audio is not fetched before a day is over.
+    """
+    is_stream, now = video.kind in STREAMS, rt.now()
+    if not is_stream and (not rt.fact_sources or job.work.get("looked_up") or not lacks_facts(video)):
+        return None
+    facts = find_facts(rt, video)
+    at = stream_looked_at(facts, video, now) if is_stream else None
+    is_over = is_stream and facts is not None and facts.broadcast == "none"
+    if is_stream and at is None and not is_over and provider_of(rt, job) in rt.paid:
+        at = None if now - video.discovered_at >= DAY else asked_again_at(rt, video, None, now)
+    with writing():
+        if facts is not None:
+            video = learn_facts(video, facts, now, kind="video" if is_over else None)
+        if at is not None:
+            is_known = facts is not None and facts.broadcast is not None
+            words = "the stream is not over" if is_known else "it is not known whether the stream is over"
+            scope = job_scope(rt, job, video)
+            audit.write(scope, "wait", "skipped", now, error_code=STREAM_END, error_message=words)
+            jobs.settle(job, now, next_at=at, waits_for=STREAM_END, next_retry_at=clock.iso(at), error_message=words)
+            return [wake_job(job.id, at)]
+        job = jobs.update(job, now, duration_sec=video.doc.duration_sec, work={"looked_up": facts is not None})
+        if is_over:
+            job = jobs.update(job, now, work={"available_at": now})
+        limit = rt.settings.limits.max_duration
+        if is_over and video.doc.duration_sec > limit:
+            reason = f"longer than {limit:g} s (limits.max_duration)"
+            jobs.settle(job, now, status="failed", error_message=reason)
+            videos.skip(video, reason, now)
+            runs.mark(rt.today(), "policy", "max_duration", now)
+            error = {"error_code": "max_duration", "error_message": reason}
+            audit.write(job_scope(rt, job, video), "skip", "skipped", now, event_type="policy_enforcement", **error)
+            return []
+    return None
 
 
 def _run_paid(
@@ -197,6 +250,8 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
             transcript_json=facts,
             confidence=transcript.confidence,
             next_retry_at=None,
+            error_message=None,
+            error_type=None,
             language_code=transcript.language or requested,
         )
         refs = {"transcript_id": readable.artifact_id}

@@ -19,6 +19,8 @@ PEOPLE = "a person's name, or a note that a person wrote"
 SENSITIVE_TEXT: dict[str, str | None] = {
     "route": None,  # published titles and ids
     "skip": None,
+    "wait": None,
+    "retry_video": None,
     "queue_transcription": None,
     "fetch": SPEECH,
     "upload": SPEECH,

@@ -136,7 +136,7 @@ def settle(
 ) -> ProcessingJob:
     """End a step: store its result and the time of the next one, and release the lease.
 
-    `waits_for`: the paused provider, or `budget`.
+    `waits_for`: the paused provider, `budget`, `transcript` or `stream_end`.
     """
     job = update(job, now, work=work, **fields)
     attempts = job.attempts if attempts is None else attempts
@@ -162,10 +162,11 @@ def reopen(job: ProcessingJob, now: float, *, was: Literal["failed", "completed"
     """Queue a failed or completed job again. Its paid calls and their answers stay stored."""
     fields = {"next_retry_at": None} if job.collection == TRANSCRIPTION else {}
     doc = job.doc.changed(status="queued", updated_at=clock.iso(now), **fields)
-    sql = """UPDATE jobs SET status = 'queued', doc = ?, attempts = 0, api_tries = 0, crashes = 0,
+    work = job.work | ({"provider": 0} if job.work.get("phase", "") == "" else {})  # all providers are asked again
+    sql = """UPDATE jobs SET status = 'queued', doc = ?, work = ?, attempts = 0, api_tries = 0, crashes = 0,
                     next_attempt_at = ?, waits_for = NULL, updated_at = ?, lease_token = NULL, lease_until = NULL
              WHERE job_id = ? AND status = ?"""
-    if changed(sql, dump(doc.shape()), now, now, job.id, was) != 1:
+    if changed(sql, dump(doc.shape()), dump(work), now, now, job.id, was) != 1:
         raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be reopened here")
 
 
@@ -204,7 +205,7 @@ def expire_all_leases(now: float) -> int:
 
 
 def waiting(what: str) -> int:
-    """How many jobs wait for a paused provider, or for the budget."""
+    """How many jobs wait for a paused provider, the budget, a transcript or the end of a stream."""
     return number("SELECT count(*) FROM jobs WHERE waits_for = ?", what)
 
 
@@ -218,6 +219,26 @@ def release_waiting(what: str, now: float) -> int:
     """Make the jobs due that wait for this provider, or for the budget."""
     sql = f"UPDATE jobs SET next_attempt_at = ?, waits_for = NULL WHERE waits_for = ? AND status IN {OPEN}"
     return changed(sql, now, what)
+
+
+def make_due(job_id: str, now: float) -> bool:
+    """End the wait of one open job. False: it is not open, or a worker holds it."""
+    sql = f"""UPDATE jobs SET next_attempt_at = ?, waits_for = NULL
+              WHERE job_id = ? AND status IN {OPEN} AND lease_token IS NULL"""
+    return changed(sql, now, job_id) == 1
+
+
+def waiting_by_reason() -> dict[str, int]:
+    sql = f"SELECT waits_for, count(*) FROM jobs WHERE waits_for IS NOT NULL AND status IN {OPEN} GROUP BY 1"
+    return {name: int(count) for name, count in fetch(f"{sql} ORDER BY 1")}
+
+
+def wait_of(video_id: str) -> tuple[str, float] | None:
+    """What an open job of the video waits for, and until when."""
+    sql = f"""SELECT waits_for, next_attempt_at FROM jobs WHERE video_id = ? AND waits_for IS NOT NULL
+              AND status IN {OPEN} LIMIT 1"""
+    row = one(sql, video_id)
+    return (str(row[0]), float(row[1])) if row else None
 
 
 def release_one(what: str, now: float) -> str | None:

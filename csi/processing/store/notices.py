@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csi.processing.store.db import changed, fetch, marks, new_token, number, one
+from csi.processing.store.db import changed, fetch, new_token, number, one
 
 LEASE_SECONDS = 60.0
 
@@ -50,19 +50,6 @@ def claim(now: float, limit: int = 50) -> tuple[str, list[Notice]]:
 def mark_sent(token: str, now: float) -> int:
     sql = "UPDATE notices SET state = 'sent', sent_at = ?, lease_token = NULL, lease_until = NULL WHERE lease_token = ?"
     return changed(sql, now, token)
-
-
-def release(token: str, ids: list[int], at: float) -> None:
-    """Return claimed notices to `waiting`, due at `at`."""
-    sql = f"""UPDATE notices SET state = 'waiting', due_at = ?, lease_token = NULL, lease_until = NULL
-              WHERE lease_token = ? AND id IN ({marks(ids)})"""
-    changed(sql, at, token, *ids)
-
-
-def give_up(token: str, ids: list[int]) -> None:
-    sql = f"""UPDATE notices SET state = 'dead', lease_token = NULL, lease_until = NULL
-              WHERE lease_token = ? AND id IN ({marks(ids)})"""
-    changed(sql, token, *ids)
 
 
 def waiting_count() -> int:

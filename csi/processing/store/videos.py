@@ -6,8 +6,8 @@ from typing import Any
 
 from csi import clock
 from csi.processing.collection_models import VideoDocument
-from csi.processing.states import STAGE_OF, IllegalTransition, Status, check_transition
-from csi.processing.store.db import changed, doc_field, dump, fetch, number, one
+from csi.processing.states import FIRST, STAGE_OF, IllegalTransition, Status, check_transition
+from csi.processing.store.db import changed, doc_field, dump, fetch, is_postgres, number, one, run
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,33 @@ def amend(video: ProcessingVideo, now: float, **fields: Any) -> ProcessingVideo:
     if changed(sql, dump(doc.shape()), now, video.id, video.status) != 1:
         raise IllegalTransition(f"video {video.id} is no longer {video.status}")
     return replace(video, doc=doc)
+
+
+def learn(video: ProcessingVideo, now: float, *, kind: str, **fields: Any) -> ProcessingVideo:
+    """Add facts that were not known before, and change the kind: a premiere becomes a video."""
+    amended = amend(video, now, **fields)
+    changed("UPDATE videos SET kind = ? WHERE video_id = ?", kind, video.id)
+    return replace(amended, kind=kind)
+
+
+def rediscover(video: ProcessingVideo, now: float, why: str = "") -> ProcessingVideo:
+    """A skipped video begins again by command.
+
+    The specification has no way out of `skipped`: the document is deleted and the video is discovered anew, in one
+    transaction. `steps` keeps its earlier life. `why` is stored as `held`.
+    """
+    if video.status != "skipped":
+        raise IllegalTransition(f"video {video.id} is {video.status}; only a skipped one is discovered again")
+    moment = clock.iso(now)
+    fields = {"status": FIRST, "processing_stage": STAGE_OF[FIRST], "completed_at": None}
+    doc = video.doc.changed(discovered_at=moment, updated_at=moment, **fields)
+    run("SET CONSTRAINTS ALL DEFERRED" if is_postgres() else "PRAGMA defer_foreign_keys = ON")
+    if changed("DELETE FROM videos WHERE video_id = ? AND status = 'skipped'", video.id) != 1:
+        raise IllegalTransition(f"video {video.id} is no longer skipped")
+    again = replace(video, doc=doc, discovered_at=now, held=why or None)
+    add(again, now)
+    changed("UPDATE videos SET held = ? WHERE video_id = ?", again.held, video.id)
+    return again
 
 
 def defer(video_id: str, until: float, why: str) -> None:
