@@ -22,10 +22,13 @@ def unused_drivers(*urls: str) -> list[str]:
 
 
 def restart_without(unused: list[str]) -> None:
-    """Where `huey_consumer` started this process: replace it, with the same id, options and environment."""
+    """Where `huey_consumer` started this process: replace it, with the same id, options and environment.
+
+    `-P`: a tasks.py in the working directory must not replace ours.
+    """
     started_as = Path(getattr(sys.modules["__main__"], "__file__", None) or "").name
     if started_as in NAMES and any(name in sys.modules for name in unused):
-        os.execv(sys.executable, [sys.executable, "-m", "tasks.consumer", ",".join(unused), *sys.argv[1:]])  # noqa: S606 no shell
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "tasks.consumer", ",".join(unused), *sys.argv[1:]])  # noqa: S606 no shell
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def children(process: subprocess.Popen[bytes]) -> dict[str, int]:
     """The worker's and the sidecar's process ids, from the kernel."""
     ids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     lines = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in ids}
-    found = {"worker": "huey_consumer", "sidecar": "csi.main"}
+    found = {"worker": "huey_config.huey", "sidecar": "csi.main"}
     return {name: pid for name, word in found.items() for pid, line in lines.items() if word in line}
 
 

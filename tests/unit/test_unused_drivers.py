@@ -33,4 +33,4 @@ def test_the_process_of_huey_consumer_is_replaced_by_one_without_the_drivers(mon
     monkeypatch.setattr(sys, "argv", ["huey_consumer", "huey_config.huey", "-w", "24"])
     restart_without(["sys"])
     restart_without(["not_loaded"])
-    assert calls == [[sys.executable, "-m", "tasks.consumer", "sys", "huey_config.huey", "-w", "24"]]
+    assert calls == [[sys.executable, "-P", "-m", "tasks.consumer", "sys", "huey_config.huey", "-w", "24"]]
