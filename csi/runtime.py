@@ -373,12 +373,15 @@ def open_runtime(
     *,
     migrate: bool = True,
     refuse_damaged: bool = False,
+    log_level: str | None = None,
 ) -> Runtime:
     """Read the config, set up logging, open the database and bring it up to date.
 
-    `refuse_damaged`: StoreError where a check of the whole SQLite file finds damage."""
+    `refuse_damaged`: StoreError where a check of the whole SQLite file finds damage. `log_level`: instead of the
+    configured one, for commands whose output must not be mixed with log lines."""
     settings = load_settings(path, env)
-    logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
+    level = log_level or settings.csi.log_level
+    logs.setup(level=level, format=settings.csi.log_format, secrets=secret_values(settings))
     make_private_dir(settings.csi.state_dir)
     db.open_database(settings.csi.database_url)
     rt = Runtime(settings, configured_net(settings))

@@ -9,6 +9,7 @@ from csi.cli.main import cli
 from csi.errors import EXIT_CODES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+JSON_PAGE = PAGE.with_name("cli-json.md")
 
 
 def blocks() -> dict[str, str]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import api_models, logs
+from csi.cli import dlq
 from csi.cli.command import config_and_json_options, dry_run_option, installed, yes_option
 from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso, plain, plural
+from csi.dlq import dead_letters
 from csi.status import backlog, destinations, worker
-from csi.store import batches, watches
+from csi.store import batches, db, watches
 from csi.store.queries import backlog_rows, timeline_rows
 from tasks import queue_inspection
 
@@ -43,10 +45,13 @@ class Work:
 
 @click.group()
 def tasks() -> None:
-    """Show queued and running tasks, and the backlog.
+    """Show queued and running tasks, the backlog and dead letters.
 
-    A task only wakes a row: deleting every task loses nothing.
+    A task only wakes a row: deleting every task loses nothing. What was given up is a dead letter.
     """
+
+
+tasks.add_command(dlq.list_dead_letters, "dlq")
 
 
 @tasks.command("list")
@@ -198,6 +203,10 @@ def _show_rest(queue: Queue, rest: list[BacklogGroup], now: float) -> None:
         click.echo(queue_inspection.unreadable_words(queue), err=True)
     click.echo(f"\n{'waiting' if rest else 'nothing is waiting'}")
     echo_lines(f"  {plain(one.words(now))}" for one in rest)
+    with db.reading():
+        letters = dead_letters.open_count()
+    if letters:
+        click.echo(f"{plural(letters, 'open dead letter')}: csi tasks dlq")
 
 
 def _work_dict(one: Work) -> dict[str, Any]:

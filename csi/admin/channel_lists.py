@@ -2,8 +2,10 @@
 
 import csv
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
@@ -11,6 +13,7 @@ from csi.adapters.youtube.references import Reference, UnknownReference, parse_r
 from csi.errors import CsiError
 from csi.ingester.text import TITLE_CHARS, clean
 
+NAMESPACE = "urn:csi:watch"
 MAX_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 10_000
 MAX_LINE = 4_000
@@ -33,6 +36,8 @@ class ChannelListEntry:
     reference: Reference | None = None
     name: str | None = None
     error: str | None = None
+    exported: tuple[str, str, dict[str, Any]] | None = None
+    """Source, ref and options of a watch that `csi sources export` wrote."""
 
 
 def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[ChannelListEntry]:
@@ -47,16 +52,26 @@ def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[ChannelListEntr
     return entries
 
 
-def write_opml(entries: Iterable[tuple[str, str, str]], title: str) -> str:
-    """OPML 2.0 from (name, feed URL, page URL), as feed readers import it."""
+def write_opml(entries: Iterable[tuple[str, str, str, tuple[str, str, Mapping[str, Any]] | None]], title: str) -> str:
+    """OPML 2.0 from (name, feed URL, page URL, source with ref and options), as feed readers import it."""
     outlines = [
         f'      <outline type="rss" text={_attribute(name)} title={_attribute(name)}'
-        f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}/>"
-        for name, feed, page in entries
+        f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}{_own_attributes(watch)}/>"
+        for name, feed, page, watch in entries
     ]
-    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<opml version="2.0">\n  <head><title>{title}</title></head>'
-    body = ["  <body>", '    <outline text="YouTube">', *outlines, "    </outline>", "  </body>", "</opml>"]
+    head = f"""<?xml version="1.0" encoding="UTF-8"?>
+<opml version="2.0" xmlns:csi="{NAMESPACE}">
+  <head><title>{title}</title></head>"""
+    body = ["  <body>", f'    <outline text="{title}">', *outlines, "    </outline>", "  </body>", "</opml>"]
     return "\n".join([head, *body]) + "\n"
+
+
+def _own_attributes(watch: tuple[str, str, Mapping[str, Any]] | None) -> str:
+    if watch is None:
+        return ""
+    source, ref, options = watch
+    kept = quoteattr(json.dumps({key: value for key, value in options.items() if value is not None}))
+    return f" csi:source={_attribute(source)} csi:ref={_attribute(ref)} csi:options={kept}"
 
 
 def _attribute(text: str) -> str:
@@ -83,13 +98,30 @@ class _Outlines:
         address = given.get("xmlurl") or given.get("htmlurl") or given.get("url")
         if name.lower() == "outline" and address:
             title = given.get("title") or given.get("text")
-            self.entries.append(_entry(self.parser.CurrentLineNumber, [address], self.hosts, title))
+            entry = _entry(self.parser.CurrentLineNumber, [address], self.hosts, title)
+            self.entries.append(_with_own_attributes(entry, given, title))
 
     def _end(self, name: str) -> None:
         self.depth -= 1
 
     def _doctype(self, *_: object) -> None:
         raise UnreadableList("the OPML declares a document type, which is not allowed")  # entities could expand
+
+
+def _with_own_attributes(
+    entry: ChannelListEntry, given: Mapping[str, str], title: str | None
+) -> ChannelListEntry:  # fmt: skip
+    source, ref = given.get("csi:source", ""), given.get("csi:ref", "")
+    if not source or not ref:
+        return entry
+    try:
+        options = json.loads(given.get("csi:options") or "{}")
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        return replace(entry, reference=None, error="csi:options is not a JSON object")
+    name = clean(title or "", NAME_CHARS).replace("\n", " ").strip() or None
+    return replace(entry, name=name if name != ref else None, error=None, exported=(source, ref, options))
 
 
 def _read_opml(content: bytes, hosts: tuple[str, ...]) -> list[ChannelListEntry]:

@@ -1,7 +1,7 @@
 """Operator actions on watches, for CLI and admin API: add, pause, resume, remove, reset, poll, import, export."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -352,26 +352,45 @@ def _import_entry(
     rt: Runtime, entry: channel_lists.ChannelListEntry, options: WatchOptions, seen: set[str], *, dry_run: bool
 ) -> ImportLineResult:
     result = partial(ImportLineResult, entry.line, entry.text)
-    if entry.reference is None:
+    if entry.exported is None and entry.reference is None:
         return result("invalid", error=entry.error)
-    if dry_run and not entry.reference.is_ready:
+    if entry.exported is None and entry.reference is not None and dry_run and not entry.reference.is_ready:
         return result("added", name=entry.name, error="not looked up in a dry run: that costs a unit")
     try:
-        target = resolve(rt, entry.reference)
+        kept = WatchOptions({})
+        if entry.exported is not None:
+            source, ref, kept = entry.exported
+            if source not in rt.settings.sources:
+                raise WatchRefused(unknown_name(f"source {source[:40]!r}", source, rt.settings.sources))
+            target = WatchTarget(source, ref)
+        else:
+            assert entry.reference is not None
+            target = resolve(rt, entry.reference)
         if target.ref in seen:
             return result("known", target.ref, entry.name, "in the file twice")
         seen.add(target.ref)
-        named = WatchOptions({**options, "name": options.get("name") or entry.name})
+        given = {key: value for key, value in options.items() if value is not None}
+        named = WatchOptions({"name": entry.name, **kept, **given})
         added = watch_target(rt, target, named, dry_run=dry_run)
     except CsiError as error:
         return result("invalid", error=str(error))
     return result(added.result, added.target.ref, added.name, added.remark)
 
 
-def export_list(rt: Runtime) -> str:
-    """Every watch with a feed that is not removed, as OPML."""
+def export_list(rt: Runtime, options_of: Callable[[Watch], WatchOptions] | None = None) -> str:
+    """Every watch with a feed that is not removed, as OPML. With `options_of`, the options of each are in attributes
+    that feed readers ignore and `import_list` reads."""
     rows = [(row, feed_url(rt, row)) for row in watch_admin.every()]
-    named = [(row.name or row.ref, address, page_url(row) or "") for row, address in rows if address]
+    named = [
+        (
+            row.name or row.ref,
+            address,
+            page_url(row) or "",
+            (row.source, row.ref, options_of(row)) if options_of else None,
+        )
+        for row, address in rows
+        if address
+    ]
     return channel_lists.write_opml(named, "CSI watches")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from csi import api_models, clock, errors, net, runtime
-from csi.admin import backups, copy_to_postgres, database_repair
+from csi.admin import backup_restore, backups, copy_to_postgres, database_repair
 from csi.cli.command import (
     audited,
     config_and_json_options,
@@ -114,6 +114,28 @@ def backup_failed(config_path: Path | None, error: str) -> None:
     _open(config_path)
     recorded = backups.note_interrupted(error)
     click.echo("recorded" if recorded else "the failure is recorded already")
+
+
+@db_group.command("restore")
+@config_option
+@dry_run_option
+@yes_option
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def restore(config_path: Path | None, file: Path, dry_run: bool, yes: bool) -> None:
+    """Put a backup in the place of the database (SQLite only). The worker must be stopped; stop the sidecar, too.
+
+    The backup is checked first and brought up to date. The present database is kept under another name.
+    """
+    wanted = runtime.load_settings(config_path)
+    if not dry_run:
+        confirm(f"Replace {hide_password(wanted.csi.database_url)} by {file}?", yes=yes)
+    done = backup_restore.restore(wanted, file, clock.now(), dry_run=dry_run)
+    click.echo(f"{file}: good; {plural(done.events, 'event')}, the last seen at {done.newest or 'no time'}")
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)", err=True)
+        return
+    click.echo(f"{wanted.csi.database_url} is restored{f'; the old file is {done.kept}' if done.kept else ''}")
+    click.echo("start worker and sidecar; what was published since the backup is sent again", err=True)
 
 
 @db_group.command("repair")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 import csi.status.destinations
-from csi import api_models
+from csi import api_models, logs, runtime
 from csi.admin import destinations
-from csi.cli.command import audited, config_and_json_options, config_option, installed
+from csi.cli.command import audited, config_and_json_options, config_option, installed, opened
 from csi.cli.output import ago, echo_json, plain, safe, stamp, table
-from csi.doctor import destination_check
+from csi.config import loader
+from csi.config.settings import looks_like_postgres
+from csi.doctor import destination_check, run_checks
 from csi.ingester.text import clean
 from csi.status import delivery_problems
 
@@ -134,14 +137,33 @@ def resume(config_path: Path | None, destination: str | None) -> None:
 @config_and_json_options
 @_ONE
 def test(config_path: Path | None, as_json: bool, destination: str | None) -> None:
-    """Send a signed empty batch and explain the answer. Exit code 1 when a receiver rejects it."""
-    with installed(config_path) as rt:
+    """Send a signed empty batch and explain the answer. Exit code 1 when a receiver rejects it.
+
+    Works before the first start, too: without a database nothing is recorded.
+    """
+    with _installed_or_new(config_path) as rt:
         done = [destination_check.check(rt, name) for name in _names(rt, destination)]
         if as_json:
             echo_json({"destinations": [api_models.DestinationTest.of(one) for one in done]})
         else:
             click.echo("\n\n".join("\n".join(_checkup_lines(one)) for one in done))
         sys.exit(0 if all(one.is_good for one in done) else 1)
+
+
+@contextmanager
+def _installed_or_new(config_path: Path | None) -> Iterator[Runtime]:
+    wanted = runtime.load_settings(config_path)
+    url = wanted.csi.database_url
+    if looks_like_postgres(url) or Path(url).exists():
+        with opened(wanted) as rt:
+            yield rt
+        return
+    loader.require_delivery(wanted)
+    logs.setup(level="WARNING", format=wanted.csi.log_format, secrets=runtime.secret_values(wanted))
+    with runtime.configured_net(wanted) as net:
+        rt = runtime.Runtime(wanted, net)
+        with run_checks.scratch_database(rt):
+            yield rt
 
 
 def _checkup_lines(one: Checkup) -> Iterator[str]:

@@ -14,7 +14,7 @@ import click
 
 from csi import api_models, logs
 from csi.cli.command import config_and_json_options, sidecar_url
-from csi.cli.output import echo_json, echo_lines, plain, plural, safe
+from csi.cli.output import echo_json, echo_lines, plain, plural, safe, styled
 from csi.doctor import finding, run_checks
 from csi.errors import UNHEALTHY
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 QUEUE_CHECK = "tasks.queue_inspection:examine"
 """By name, as the commands are: the product does not know its task queue."""
 
+COLORS: dict[Level, str | None] = {"ok": "green", "warn": "yellow", "fail": "red", "skip": None}
 SHOWN: dict[Level, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "–"}
 
 
@@ -66,7 +67,8 @@ def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[fi
         shown.append(one)
         if not quiet:
             lines = logs.redact(one.text).splitlines() or [""]
-            click.echo(f"{SHOWN[one.level]:<5} {one.check:<9} {plain(lines[0])}")
+            level = styled(f"{SHOWN[one.level]:<5}", COLORS[one.level])
+            click.echo(f"{level} {one.check:<9} {plain(lines[0])}")
             echo_lines(f"{'':<15} {plain(line)}" for line in lines[1:])
             if one.remedy and one.level in ("warn", "fail"):
                 click.echo(f"{'':<15} → {safe(one.remedy)}")

@@ -272,7 +272,7 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
         count = len(found.timelines)
         echo_json(api_models.Trace.of(query=found.query, found=count, more=found.is_cut, items=found.timelines))
     elif found.timelines:
-        click.echo("\n\n".join("\n".join(_timeline_lines(one, full=full)) for one in found.timelines))
+        click.echo("\n\n".join("\n".join(timeline_lines(one, full=full)) for one in found.timelines))
         if found.is_cut:
             click.echo("\nthere are more; pass a dedupe key or an event_id", err=True)
     else:
@@ -281,7 +281,7 @@ def trace(config_path: Path | None, as_json: bool, full: bool, what: str) -> Non
     sys.exit(0 if found.timelines else 1)
 
 
-def _timeline_lines(item: Timeline, *, full: bool) -> Iterator[str]:
+def timeline_lines(item: Timeline, *, full: bool) -> Iterator[str]:
     yield f"{plain(item.key)}  {item.state}"
     facts = {"title": item.title, "url": item.url, "event": item.event_id, "watch": item.watch}
     yield from (f"  {name:<6}{plain(value, 160)}" for name, value in facts.items() if value)

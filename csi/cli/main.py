@@ -44,6 +44,7 @@ COMMANDS = {
     "init": ("csi.cli.init:init", "Write a first configuration, and test it."),
     "jobs": ("csi.cli.catalog_jobs:jobs_group", "List, enqueue, retry and cancel the catalogue's jobs."),
     "login-link": ("csi.cli.run:login_link", "Print a link that signs a browser in on the dashboard."),
+    "logs": ("csi.cli.logs:logs_command", "Show the log of the services, readable and filtered."),
     "mcp": ("csi.cli.mcp:mcp", "Let an agent ask and, if allowed, change things (MCP)."),
     "notify": ("csi.cli.notify:notify", "Show alerts, test and mute notifications."),
     "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),
@@ -51,6 +52,7 @@ COMMANDS = {
     "prune": ("csi.cli.db:prune", "Delete rows that are older than their retention."),
     "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiver."),
+    "reload": ("csi.cli.reload:reload", "Load the changed configuration into the running worker and sidecar."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),
     "runs": ("csi.cli.processing_records:runs_group", "Show processing's daily runs."),
     "schema": ("csi.cli.config:schema", "Print the JSON Schema of an event, a request or the config."),
@@ -59,12 +61,23 @@ COMMANDS = {
     "sources": ("csi.cli.sources:sources", "List, add, pause and remove watches."),
     "status": ("csi.cli.status:status", "Show a one-page status."),
     "tasks": ("tasks.cli:tasks", "Show queued and running tasks, and what each waits for."),
-    "top": ("csi.cli.status:top", "Show live activity until Ctrl-C."),
+    "top": ("csi.cli.top:top", "Show live activity; / filters, Enter shows one event, q ends."),
     "trace": ("csi.cli.events:trace", "Show the timeline of one item."),
     "version": ("csi.cli.version:version", "Print versions and the installed extras."),
     "videos": ("csi.cli.catalog:videos_group", "Show the videos of tracked channels."),
 }
 
+
+GROUPS = {
+    "Start": ("init", "run", "login-link", "demo", "simulate", "examples", "docs", "completion", "version"),
+    "Watch": ("sources", "adapters", "inbound", "quota"),
+    "Look": ("status", "top", "problems", "events", "trace", "tasks", "slo", "health", "logs"),
+    "Deliver": ("delivery", "destinations", "dlq"),
+    "Operate": ("config", "reload", "doctor", "notify", "db", "prune", "compare", "exec", "mcp", "schema"),
+    "Channels and videos over time": ("channels", "videos", "jobs", "archive"),
+    "The receiving side": ("receiver", "processing", "audit", "runs"),
+}
+"""The commands as `csi --help` lists them."""
 
 _LAZY_LIBRARIES = ("pydantic", "yaml")
 """Libraries that a command's module imports directly."""
@@ -122,8 +135,11 @@ class LazyGroup(click.Group):
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        for title, names in {**GROUPS, **({"Other": others} if others else {})}.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names if name in COMMANDS])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -163,6 +179,10 @@ def run() -> None:
         if is_without_threads(error):
             click.echo(f"csi: {NoThreads()}", err=True)
             sys.exit(NoThreads.exit_code)
+        if isinstance(error, PermissionError):
+            where = error.filename or "a file"
+            click.echo(f"csi: {where}: permission denied; run it as the user of the worker, or as root", err=True)
+            sys.exit(StoreError.exit_code)
         if not isinstance(error, DatabaseError):
             raise  # a bug: show the traceback
         found = database_faults.identify(error)

@@ -113,6 +113,11 @@ def is_color(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def styled(text: str, color: str | None) -> str:
+    """The text in this colour, where standard output shows colours."""
+    return click.style(text, fg=color) if color and is_color(sys.stdout) else text
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Return when the operator agreed, by --yes or at the terminal; otherwise the command ends."""
     if yes:

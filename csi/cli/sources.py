@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def sources() -> None:
 
 @contextmanager
 def _runtime(config_path: Path | None) -> Iterator[Runtime]:
-    rt = runtime.open_runtime(config_path)
+    rt = runtime.open_runtime(config_path, log_level="WARNING")
     with db.connection():
         watches.sync_without_worker(rt)
         yield rt
@@ -475,9 +476,9 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
 )
 @config_option
 def export_file(output: Any, config_path: Path | None) -> None:
-    """Write every watch as OPML, for feed readers and for `csi sources import`."""
+    """Write every watch as OPML, for feed readers and for `csi sources import`, which reads its options, too."""
     with _runtime(config_path) as rt:
-        output.write(watches.export_list(rt))
+        output.write(watches.export_list(rt, partial(watch_options.options_of, rt)))
 
 
 @click.command()

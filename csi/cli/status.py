@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,23 +16,22 @@ import click
 import csi.status.slo
 import csi.web.health
 from csi import api_models, logs, net, runtime
-from csi.cli.command import DurationType, config_and_json_options, config_option, installed, opened, sidecar_url
-from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stamp, table
+from csi.cli.command import DurationType, config_and_json_options, installed, opened, sidecar_url
+from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stamp, styled, table
 from csi.config import loader
 from csi.errors import UNHEALTHY, ConfigError, CsiError, NetError
 from csi.pipeline import quota_schedule
 from csi.status import destinations, facts, overview, sidecar, worker_problems
-from csi.store.queries import event_search
 
 if TYPE_CHECKING:
     from csi.config.settings import Settings
-    from csi.runtime import Runtime
     from csi.status.overview import Overview, SourceStatus
     from csi.status.problems import Problem
     from csi.status.slo import LatencyPercentiles, Objective, Success, TierLatency, WindowReport
     from csi.status.verdict import StatusVerdict
 
 
+COLORS = {"ok": "green", "degraded": "yellow", "down": "red"}
 SOURCE_HEAD = ("SOURCE", "WATCHES", "PAUSED", "FAILING", "LAST POLL", "LAST NEW", "NEXT", "")
 
 
@@ -50,7 +47,8 @@ def status(config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(api_models.StatusJson.of_overview(found))
     else:
-        echo_lines(lines(found))
+        first, *rest = lines(found)
+        echo_lines([styled(first, COLORS.get(found.verdict.status)), *rest])
 
 
 def lines(found: Overview) -> Iterator[str]:
@@ -129,46 +127,6 @@ def flow_words(one: Success) -> str:
 
 def _age(moment: float | None, now: float) -> str:
     return "never" if moment is None else f"{ago(now - moment)} ago"
-
-
-NEWEST = 50
-
-
-@click.command()
-@config_option
-@click.option("--interval", type=DurationType(), default="2s", show_default=True, help="Time between two frames.")
-@click.option("--once", is_flag=True, help="Print one frame and exit; the default when stdout is not a terminal.")
-def top(config_path: Path | None, interval: float, once: bool) -> None:
-    """Show the status and the newest events, live, until Ctrl-C. Without a terminal one frame is printed."""
-    with installed(config_path) as rt:
-        if once or not sys.stdout.isatty():
-            echo_lines(frame(rt, 20))
-            return
-        try:
-            _live(rt, max(interval, 0.2))
-        except KeyboardInterrupt:
-            return
-
-
-def frame(rt: Runtime, rows: int) -> list[str]:
-    """One page of text with so many events."""
-    now, newest = rt.now(), event_search.newest(event_search.EventQuery(), max(rows, 1))
-    events = [[ago(now - one.first_seen_at), one.state, one.tier, one.title or one.event_id] for one in newest]
-    return [*lines(overview.overview(rt)), "", *table(("SEEN", "STATE", "TIER", "NEWEST EVENTS"), events)]
-
-
-def _live(rt: Runtime, interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=Console(), auto_refresh=False, screen=True) as live:
-        while True:
-            height, width = shutil.get_terminal_size().lines, shutil.get_terminal_size().columns
-            page = [plain(line, max(width - 1, 20)) for line in frame(rt, NEWEST)]
-            # As Text, not as markup: a title in brackets is a title.
-            live.update(Text("\n".join(page[: max(height - 1, 5)]), no_wrap=True), refresh=True)
-            time.sleep(interval)
 
 
 ASK_SECONDS = 4.0

@@ -15,7 +15,7 @@ from csi.config.destination_profiles import PRESETS, signing_key
 from csi.config.problems import MAX_PROBLEMS, explain, position_of, report, unknown_name
 from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
-from csi.config.setting_types import Model, check_url
+from csi.config.setting_types import Model, check_url, is_loopback
 from csi.config.settings import ConfigFile, EnvironmentSecrets, Settings, is_server, is_unprotected_redis
 from csi.config.source_settings import SourceSettings, UnusableSource
 from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
@@ -128,6 +128,11 @@ def require_queue(settings: Settings) -> None:
 def warnings_for(settings: Settings) -> Iterator[str]:
     """Settings that are valid but probably a mistake."""
     running = {name: source for name, source in settings.sources.items() if source.enabled}
+    if not is_loopback(settings.web.host) and settings.secrets.admin_token is None:
+        yield (
+            f"web.host {settings.web.host or '0.0.0.0'} can be reached from other machines, and CSI_ADMIN_TOKEN is not "  # noqa: S104
+            "set: the sidecar does not start; set the token, or use 127.0.0.1"
+        )
     if not any(source.watches or source.watch_key is None for source in running.values()):
         yield "sources: nothing is watched"
     for name, source in running.items():

@@ -66,7 +66,7 @@ def examine(options: CheckOptions) -> Iterator[Finding]:
         if is_usable:
             yield from _distinct(_guarded(loaded.settings, _rows(rt, options)))
         elif options.online:
-            with _scratch(rt):
+            with scratch_database(rt):
                 yield from _guarded(loaded.settings, _outside(rt))
     if options.at_work:
         yield from options.queue(loaded.settings)
@@ -138,7 +138,7 @@ def _sync(rt: Runtime) -> Iterator[Finding]:
 
 
 @contextmanager
-def _scratch(rt: Runtime) -> Iterator[None]:
+def scratch_database(rt: Runtime) -> Iterator[None]:
     """A temporary database, where the real one cannot be used: the checks write rows."""
     with TemporaryDirectory(prefix="csi-doctor-") as home:
         db.open_database(f"{home}/csi.db")

@@ -201,9 +201,9 @@ def make_consistent(
     return {what: number for what, number in done.items() if number}
 
 
-def exchange(damaged: Path, repaired: Path, stamp: str) -> Path:
-    """Put the repaired file in the place of the damaged one, which is kept under another name."""
-    aside = damaged.with_name(f"{damaged.name}.damaged-{stamp}")
+def exchange(damaged: Path, repaired: Path, stamp: str, word: str = "damaged") -> Path:
+    """Put the repaired file in the place of the damaged one, which is kept under another name with this word."""
+    aside = damaged.with_name(f"{damaged.name}.{word}-{stamp}")
     for suffix in ("-wal", "-shm", ""):
         if (file := Path(f"{damaged}{suffix}")).exists():
             os.replace(file, f"{aside}{suffix}")

@@ -21,6 +21,7 @@ from csi.status.facts import SystemFacts, gather
 from csi.store import database_faults
 from csi.web import api, docs_pages, feeds, health, metrics, openapi
 from csi.web.auth import SAFE_METHODS
+from csi.web.config_watch import ConfigWatch, watch_in_background
 from csi.web.guards import UNKNOWN_PATH, ApiGuard, DashboardGuard
 from csi.web.health import HealthReport
 from csi.web.hooks import HookListener, HookPort
@@ -52,6 +53,7 @@ def create_app(
         await sidecar.open()
         stopping = threading.Event()
         run_in_background(AlertStandby(address), sidecar.runtime, stopping)
+        watch_in_background(ConfigWatch(sidecar), stopping)
         yield
         stopping.set()
         sidecar.close()

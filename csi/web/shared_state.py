@@ -8,13 +8,15 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 
-from csi import clock
+from csi import clock, logs
+from csi.config import loader
 from csi.config.settings import Settings
 from csi.errors import CsiError, StoreError
 from csi.logs import log
-from csi.runtime import Runtime
+from csi.runtime import Runtime, secret_values
 from csi.store import db
 from csi.web.responses import HttpProblem
+from csi.worker import reload
 
 T = TypeVar("T")
 
@@ -61,6 +63,21 @@ class Sidecar:
             await to_thread.run_sync(self.runtime, abandon_on_cancel=True)
         except CsiError as error:
             self.warn("the sidecar is not ready", error)
+
+    def reload(self, load: Callable[[], Settings]) -> None:
+        """Take changed settings. CsiError: they are not valid, and the old ones stay."""
+        old, wanted = self.runtime(), load()
+        loader.require_delivery(wanted)
+        fresh = reload.renewed(old, wanted)
+        with db.connection():
+            fresh.use_held_sources()
+            fresh.use_managed_destinations()
+        with self._lock:
+            self._runtime = fresh
+        if old.net.guard is not None:
+            old.net.guard.allow(fresh.settings.net.allowed_private_hosts)
+        settings = fresh.settings
+        logs.setup(level=settings.csi.log_level, format=settings.csi.log_format, secrets=secret_values(settings))
 
     def close(self) -> None:
         """The next request reads configuration and environment again."""

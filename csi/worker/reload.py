@@ -32,17 +32,7 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
     try:
         wanted = load()
         loader.require_delivery(wanted)
-        fresh = Runtime(
-            settings=keep_fixed(rt.settings, wanted),
-            net=rt.net,
-            now=rt.now,
-            steady=rt.steady,
-            clock_trust=rt.clock_trust,
-            rng=rt.rng,
-            share=rt.share,
-            stopping=rt.stopping,
-            process=replace(rt.process, activity_counted_at=None),
-        )
+        fresh = renewed(rt, wanted)
         fresh.use_managed_destinations()
         alerting.check_targets(fresh)
         schedule.sync_watches(fresh)
@@ -54,6 +44,21 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
         rt.net.guard.allow(fresh.settings.net.allowed_private_hosts)
     _accept(fresh, changed_fixed(rt.settings, wanted))
     return fresh
+
+
+def renewed(rt: Runtime, wanted: Settings) -> Runtime:
+    """The same process with other settings."""
+    return Runtime(
+        settings=keep_fixed(rt.settings, wanted),
+        net=rt.net,
+        now=rt.now,
+        steady=rt.steady,
+        clock_trust=rt.clock_trust,
+        rng=rt.rng,
+        share=rt.share,
+        stopping=rt.stopping,
+        process=replace(rt.process, activity_counted_at=None),
+    )
 
 
 def changed_fixed(old: Settings, new: Settings) -> list[str]:

@@ -60,6 +60,7 @@ COMMANDS = [
     "sources list",
     "sources show 1",
     "status",
+    "tasks dlq",
     "tasks list",
     "tasks show poll",
     "tasks stats",
@@ -135,7 +136,7 @@ def _nested(value: Any) -> bool:
 def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         generated = {"shapes": text_of(Path(home))}
-    docs_cli.PAGE.write_text(docs_cli.rewritten(docs_cli.PAGE.read_text(), generated))
+    docs_cli.JSON_PAGE.write_text(docs_cli.rewritten(docs_cli.JSON_PAGE.read_text(), generated))
 
 
 if __name__ == "__main__":

@@ -183,6 +183,19 @@ LINES = {
     "sources remove": "1 --yes",
     "sources reset": "1 --emit none --yes",
     "sources resume": "1",
+    "login-link": "",
+    "logs": "-",
+    "reload": "",
+    "tasks dlq": "",
+    "db restore": "--yes {home}/no-such-file",
+    "audit": "",
+    "channels remove": f"{CHANNEL} --dry-run --yes",
+    "examples": "",
+    "exec": "true",
+    "processing audit": "",
+    "sources set": "1 --tag x --dry-run",
+    "sources show": "1",
+    "version": "",
     "status": "",
     "tasks list": "",
     "tasks purge": "--dry-run",
@@ -194,7 +207,7 @@ LINES = {
     "videos list": CHANNEL,
     "videos show": VIDEO,
 }
-ENDLESS = {"demo", "mcp", "processing run", "receiver", "run", "simulate youtube"}
+ENDLESS = {"demo", "mcp", "processing run", "receiver", "run", "simulate feeds", "simulate reddit", "simulate youtube"}
 
 
 def names() -> list[str]:

@@ -1,6 +1,7 @@
 """docs/cli.md: its options, exit codes and JSON shapes are those of the commands."""
 
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -15,8 +16,8 @@ PAGE = docs_cli.PAGE
 LEAVES = dict(docs_cli.leaves())
 
 
-def between(name: str) -> str:
-    return PAGE.read_text().partition(f"<!-- generated: {name} -->\n\n")[2].partition(f"\n\n<!-- end: {name} -->")[0]
+def between(name: str, page: Path = PAGE) -> str:
+    return page.read_text().partition(f"<!-- generated: {name} -->\n\n")[2].partition(f"\n\n<!-- end: {name} -->")[0]
 
 
 @pytest.mark.parametrize("name", docs_cli.blocks())
@@ -31,7 +32,9 @@ def test_the_manual_page_and_the_completion_scripts_are_up_to_date(name):
 
 def test_every_json_shape_is_the_documented_one(tmp_path):
     """Runs every reading command over an installation with something of everything in it."""
-    assert between("shapes") == shapes.text_of(tmp_path), "a shape changed; `python -m tests.fakes.shapes` writes it"
+    assert between("shapes", docs_cli.JSON_PAGE) == shapes.text_of(tmp_path), (
+        "a shape changed; `python -m tests.fakes.shapes` writes it"
+    )
 
 
 def test_every_command_that_prints_json_and_only_reads_has_its_shape_in_the_page():

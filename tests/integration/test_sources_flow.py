@@ -1,6 +1,7 @@
 """Watches as a person manages them: added, filtered, paused, reset, imported, beside the configuration's."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -418,6 +419,24 @@ def test_an_export_is_an_import_for_somebody_else(line, yt):
     assert f"playlist_id={yt.playlists[0]}" in text
     again = watches.import_list(line.rt, text.encode(), NOTHING)
     assert [entry.result for entry in again] == ["known"] * 3
+
+
+def test_an_export_keeps_the_options_of_each_watch(line, yt):
+    given = {"name": "Mine", "tags": ["a", "b"], "poll_interval_seconds": 120.0, "include": ["video"]}
+    watches.add(line.rt, yt.channels[1], WatchOptions({**given, "title": {"match": "[Ll]ive", "not": None}}))
+    before = watch_admin.find("youtube_channel_rss", yt.channels[1])
+    options = watch_options.options_of(line.rt, before)
+    text = watches.export_list(line.rt, partial(watch_options.options_of, line.rt))
+    watches.remove(line.rt, before)
+    done = watches.import_list(line.rt, text.encode(), NOTHING)
+    assert [entry.result for entry in done].count("added") == 1
+    after = watch_admin.find("youtube_channel_rss", yt.channels[1])
+    assert watch_options.options_of(line.rt, after) == options
+    assert options["poll_interval_seconds"] == 120
+    broken = text.replace("csi:options=", "csi:options='x' old=", 1)
+    assert "csi:options is not a JSON object" in {
+        one.error for one in watches.import_list(line.rt, broken.encode(), NOTHING)
+    }
 
 
 def test_a_watch_is_described_in_a_stable_shape(line, yt):

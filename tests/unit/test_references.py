@@ -164,7 +164,9 @@ def test_a_file_that_is_no_list_is_refused_whole(content, said):
 
 def test_an_export_can_be_imported_again():
     names = ["Plain", 'Quotes " & <tags>', "Control \x1b[31m and\nnewline", "日本"]
-    rows = [(name, f"{WEB}/feeds/videos.xml?channel_id=UC{number:022d}", WEB) for number, name in enumerate(names)]
+    rows = [
+        (name, f"{WEB}/feeds/videos.xml?channel_id=UC{number:022d}", WEB, None) for number, name in enumerate(names)
+    ]
     entries = read_list(write_opml(rows, "Mine").encode())
     assert [entry.reference.value for entry in entries] == [f"UC{number:022d}" for number in range(4)]
     assert [entry.name for entry in entries] == ["Plain", 'Quotes " & <tags>', "Control [31m and newline", "日本"]

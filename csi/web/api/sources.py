@@ -1,6 +1,7 @@
 """`/admin/sources`, `/admin/adapters`, `/admin/config`: watches, as `csi sources` shows and changes them."""
 
 import asyncio
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -112,7 +113,9 @@ def list_watches(rt: Runtime, query: WatchQuery) -> api_models.WatchList:
 @OPERATIONS.add("GET", "/sources/export", "exportSources", "Every watch as OPML", answer=str, media_type="text/x-opml")
 def export(rt: Runtime) -> Response:
     headers = {"Content-Disposition": "attachment"}
-    return Response(watches.export_list(rt), media_type="text/x-opml", headers=headers)
+    return Response(
+        watches.export_list(rt, partial(watch_options.options_of, rt)), media_type="text/x-opml", headers=headers
+    )
 
 
 @OPERATIONS.add("GET", "/sources/{id}", "getSource", "One watch", refusals=ABSENT)
