@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .bench-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test live image faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
+.PHONY: help setup demo check test live image faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ $(STAMP): requirements.lock requirements-dev.lock pyproject.toml
 
 demo: setup  ## deliver items of a simulated YouTube to a receiver, until Ctrl-C (30 s without a terminal)
 	$(BIN)/csi demo
+
+check: setup lint  ## the quick loop: lint, types, import rules and unit tests, under a minute
+	$(BIN)/python -m pytest tests/unit -n 2
 
 test: setup lint  ## run lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
