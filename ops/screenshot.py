@@ -1,4 +1,4 @@
-"""Rewrites docs/img/dashboard.png: the overview over a made-up day, in a real browser. `python -m ops.screenshot`"""
+"""Rewrites docs/img/*.png: pages of the dashboard over a made-up day, in a real browser. `python -m ops.screenshot`"""
 
 import math
 import random
@@ -23,10 +23,11 @@ from csi.ingester.event import CreatorSignalEvent
 from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import api_units, attempts, batches, counters, db, destinations, events, heartbeats, outbox, watches
-from csi.store.models import Event, Watch
+from csi.store.models import Watch
 from csi.web.app import create_app
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "img" / "dashboard.png"
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "img"
+SHOWN = {"dashboard.png": "/", "sources.png": "/sources", "event.png": "/events/1", "dead-letters.png": "/dead-letters"}
 TOKEN, READ_TOKEN = "show-admin-token-0123", "show-reader-token-0123"
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -246,9 +247,12 @@ def main() -> None:
         furnish(rt)
         with served(rt) as url, browser(Path(home) / "profile", "--hide-scrollbars", size="1180,980") as driver:
             sign_in(driver, url)
-            TARGET.parent.mkdir(exist_ok=True)
-            driver.save_screenshot(str(TARGET))
-        sys.stderr.write(f"{TARGET.name}: {TARGET.stat().st_size // 1024} kB, {Event.select().count()} events\n")
+            FOLDER.mkdir(exist_ok=True)
+            for name, path in SHOWN.items():
+                driver.get(f"{url}{path}")
+                WebDriverWait(driver, 20, 0.05).until(lambda one: one.find_elements(By.ID, "nav"))
+                driver.save_screenshot(str(FOLDER / name))
+                sys.stderr.write(f"{name}: {(FOLDER / name).stat().st_size // 1024} kB\n")
 
 
 if __name__ == "__main__":
