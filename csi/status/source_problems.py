@@ -138,6 +138,8 @@ def _not_read_text(plan: SourcePlan, watches: Sequence[WatchTimes], bad: Sequenc
     if len(bad) < len(watches):
         return f"{plan.name}: {len(bad):,} of its {len(watches):,} watches were not polled in time"
     if any(one.last_success_at is not None for one in watches):
+        if len(watches) == 1:
+            return f"{plan.name}: its watch was not polled in time"
         return f"{plan.name}: none of its {len(watches):,} watches was polled in time"
     return f"{plan.name}: no watch could be polled, {failed:,} failed" if failed else f"{plan.name}: not polled yet"
 

@@ -97,7 +97,7 @@ def test_every_destination_is_judged_not_only_the_first() -> None:
         ),
         (
             with_watch(last_success_at=NOW - 121, errors=3),
-            "youtube_playlist: none of its 1 watches was polled in time",
+            "youtube_playlist: its watch was not polled in time",
         ),
         (
             replace(GOOD, destinations=default("half_open", circuit="open")),
