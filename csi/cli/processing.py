@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -20,6 +20,7 @@ from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
+from csi.processing.collection_models import FailureType
 from csi.processing.pipeline import budget, dead_job_actions, notify, provider_access, runs
 from csi.processing.pipeline.retry_video import retry_video
 from csi.processing.states import STATUSES
@@ -108,7 +109,10 @@ def show_status(config_path: Path | None, as_json: bool) -> None:
     click.echo(f"worker         {facts['worker']}")
     click.echo(f"receiver       {plain(facts['receiver'])}")
     click.echo("videos         " + (", ".join(f"{n} {name}" for name, n in facts["videos"].items()) or "none yet"))
-    click.echo(f"budget today   {facts['budget']['used_usd']} of {facts['budget']['daily_usd']} USD")
+    money = facts["budget"]
+    click.echo(
+        f"budget today   {money['spent_usd']} paid, {money['reserved_usd']} reserved of {money['daily_usd']} USD"
+    )
     waits = ", ".join(f"{n} for {WAITS.get(name, name)}" for name, n in facts["waiting_jobs"].items())
     click.echo(f"open jobs      {facts['open_jobs']}" + (f", of which wait: {waits}" if waits else ""))
     click.echo(f"dead letters   {facts['dead_letters']}")
@@ -141,7 +145,12 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "paused_providers": [state.name for state in facts.providers if state.paused_at is not None],
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),
-        "budget": {"used_usd": str(paid_calls.used(rt.today())), "daily_usd": str(rt.settings.budget.daily_usd)},
+        "budget": {
+            "used_usd": str(facts.budget_used),
+            "spent_usd": str(facts.budget_used - facts.budget_reserved),
+            "reserved_usd": str(facts.budget_reserved),
+            "daily_usd": str(facts.budget_limit),
+        },
         "paused": rt.settings.paused,
     }
 
@@ -361,7 +370,7 @@ def resend_notification(config_path: Path | None, number: int) -> None:
     with processing_session(config_path) as rt:
         if not notify.resend(rt, number):
             raise CsiError(f"there is no message {number}; see: csi processing notifications list")
-    click.echo(f"message {number} is sent again")
+    click.echo(f"message {number} is sent again by the worker")
 
 
 @processing.group()
@@ -422,44 +431,79 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
         _echo(dead_job_actions.note(rt, job_id, text))
 
 
+_failure_option = click.option(
+    "--failure", type=click.Choice(get_args(FailureType)), help="Every open one of this type."
+)
+
+
+def _selected(job_ids: tuple[str, ...], failure: str | None, *, everything: bool = False) -> list[str]:
+    """The named dead letters, or the open ones of a failure type that are not being retried."""
+    if bool(job_ids) == bool(failure or everything):
+        raise click.UsageError("pass job ids, or say which: --failure (or --all, to retry)")
+    found = dead_jobs.search(status=None, limit=100_000) if not job_ids else []
+    chosen = [one for one in found if one.retried_at is None and failure in (None, one.doc.failure_type)]
+    return list(job_ids) or [one.doc.job_id for one in chosen]
+
+
 @dlq.command()
 @processing_option
-@click.argument("job_id")
+@click.argument("job_ids", nargs=-1, metavar="JOB...")
+@_failure_option
 @click.option("--note", "text", default="resolved by hand", show_default=True)
-def resolve(config_path: Path | None, job_id: str, text: str) -> None:
-    """Close it as resolved by other means. Its video stays failed."""
+def resolve(config_path: Path | None, job_ids: tuple[str, ...], failure: str | None, text: str) -> None:
+    """Close dead letters as resolved by other means. Their videos stay failed. `reopen` undoes it."""
     with processing_session(config_path) as rt:
-        _echo(dead_job_actions.close(rt, job_id, "resolved", text))
+        for job_id in _selected(job_ids, failure):
+            _echo(dead_job_actions.close(rt, job_id, "resolved", text))
+
+
+@dlq.command("reopen")
+@processing_option
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
+def reopen_dead_letters(config_path: Path | None, job_ids: tuple[str, ...]) -> None:
+    """Undo `resolve` or `abandon`: the dead letters are pending again, and can be retried."""
+    with processing_session(config_path) as rt:
+        for job_id in job_ids:
+            _echo(dead_job_actions.reopen(rt, job_id))
 
 
 @dlq.command()
 @processing_option
-@click.argument("job_id")
+@click.argument("job_ids", nargs=-1, metavar="JOB...")
+@_failure_option
 @click.option("--note", "text", default="given up by hand", show_default=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def abandon(config_path: Path | None, job_id: str, text: str, yes: bool) -> None:
-    """Give it up: its video is skipped."""
+def abandon(config_path: Path | None, job_ids: tuple[str, ...], failure: str | None, text: str, yes: bool) -> None:
+    """Give dead letters up: their videos are skipped. `reopen` undoes it."""
     with processing_session(config_path) as rt:
-        confirm(f"Abandon {job_id}? Its video will be skipped.", yes=yes)
-        _echo(dead_job_actions.close(rt, job_id, "abandoned", text))
+        for job_id in _selected(job_ids, failure):
+            confirm(f"Abandon {job_id}? Its video will be skipped.", yes=yes)
+            _echo(dead_job_actions.close(rt, job_id, "abandoned", text))
 
 
 @dlq.command()
 @processing_option
 @click.argument("job_ids", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every open dead letter that can be retried.")
+@_failure_option
 @click.option("--force", is_flag=True, help="Also jobs that will probably fail again, or whose retry is not due.")
 @click.option("--dry-run", is_flag=True, help="Show what would happen and change nothing.")
-def retry(config_path: Path | None, job_ids: tuple[str, ...], everything: bool, force: bool, dry_run: bool) -> None:
+def retry(
+    config_path: Path | None,
+    job_ids: tuple[str, ...],
+    everything: bool,
+    failure: str | None,
+    force: bool,
+    dry_run: bool,
+) -> None:
     """Retry jobs. Paid calls that have an answer are not repeated. Exit code 5 when some cannot be retried.
 
-    --all leaves out jobs whose last call may have been paid: check the provider's usage, then name them.
+    --all leaves out jobs whose last call may have been paid: check the provider's usage, then name them, or pass
+    --failure manual_intervention. A dead letter is resolved when its retry has succeeded.
     """
-    if bool(job_ids) == everything:
-        raise click.UsageError("pass job ids or --all")
     failed = False
     with processing_session(config_path) as rt:
-        for job_id in job_ids or [dead_job.doc.job_id for dead_job in dead_jobs.search(status=None, limit=100_000)]:
+        for job_id in _selected(job_ids, failure, everything=everything):
             try:
                 doc = dead_job_actions.get(job_id).doc
                 if everything and not force and doc.failure_type == "manual_intervention":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import logs, net
+from csi.cli.command import user_name
 from csi.cli.output import echo_json, echo_table
 from csi.errors import StoreError
 from csi.processing import config, runtime
@@ -47,7 +48,7 @@ def processing_session(config_path: Path | None) -> Iterator[runtime.Processing]
     if missing:
         raise StoreError(f"the schema of processing's database lacks {', '.join(missing)}: start csi processing run")
     with db.reading():
-        yield runtime.Processing(settings, net.Net())
+        yield runtime.Processing(settings, net.Net(), operator=user_name())
 
 
 def redacted(value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""US dollars with four decimals: Decimal in documents, whole ten-thousandths in rows, never a float."""
+"""US dollars: Decimal with four decimals in documents, whole micro-dollars in rows, never a float.
+
+Sums are rounded, not their parts: a hundred calls of 0.00004 USD cost 0.0040 USD.
+"""
 
 from decimal import ROUND_HALF_UP, ROUND_UP, Decimal
 from typing import Annotated, Any
@@ -6,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 UNIT = Decimal("0.0001")
+MICRO = Decimal("0.000001")
 
 
 def usd(value: Any) -> Decimal:
@@ -21,15 +25,22 @@ def usd(value: Any) -> Decimal:
 
 def round_up(value: Decimal) -> Decimal:
     """For estimates: rounding never hides that a budget is exceeded."""
-    return value.quantize(UNIT, ROUND_UP)
+    return value.quantize(MICRO, ROUND_UP)
 
 
-def to_units(amount: Decimal) -> int:
-    return int(usd(amount) / UNIT)
+def exact(value: Decimal) -> Decimal:
+    """For prices: to a micro-dollar."""
+    return value.quantize(MICRO, ROUND_HALF_UP)
 
 
-def from_units(units: int | None) -> Decimal:
-    return usd(Decimal(units or 0) * UNIT)
+def to_micro(amount: Decimal) -> int:
+    usd(amount)  # refuses what is no amount
+    return int(exact(Decimal(str(amount))) / MICRO)
+
+
+def from_micro(micro: int | None) -> Decimal:
+    """Rounded to four decimals."""
+    return usd(Decimal(micro or 0) * MICRO)
 
 
 # JSON numbers are doubles: four decimals of an amount below ten million survive one when rounded back.

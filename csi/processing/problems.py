@@ -192,14 +192,17 @@ def _failed_calls(state: ProviderState) -> str:
 
 def _budget(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
     count, until = facts.waiting.get("budget", 0), facts.budget_resumes_at
-    if not count or until is None or until <= facts.now:
+    # Jobs that wait for reservations only are woken when these return: that is no problem.
+    if not count or until is None or until <= facts.now or facts.budget_spent_at is None:
         return
+    spent = facts.budget_used - facts.budget_reserved
     rest = "; the rest may not cover another call" if facts.budget_used < facts.budget_limit else ""
     yield ProcessingProblem(
         "budget_spent",
         "budget",
         "degraded",
-        f"the budget of the day is spent: {facts.budget_used} of {facts.budget_limit} USD{rest}",
+        f"the budget of the day is spent: {spent} paid and {facts.budget_reserved} reserved of "
+        f"{facts.budget_limit} USD{rest}",
         f"{count:,} jobs wait; paid calls resume at {clock.iso(until)}",
         "wait until then, or raise `budget.daily_usd` in processing.yaml and restart the worker of processing",
         facts.budget_spent_at,

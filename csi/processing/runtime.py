@@ -58,6 +58,8 @@ class Processing:
     """Who knows the length of a video and whether a stream is over, the first one first."""
     notifiers: list[Notifier] | None = None
     """None: built from the settings when a notification is sent."""
+    operator: str | None = None
+    """Who acts by command or page, for the audit log. None: the worker."""
     failpoint: Callable[[str], None] = lambda name: None
     """Called at every point where tests end the process."""
     stopping: threading.Event = field(default_factory=threading.Event)

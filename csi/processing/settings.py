@@ -114,6 +114,7 @@ class OpenAISettings(SettingsBlock):
     chunk_words: Annotated[int, Field(ge=100)] = 6000
     timeout: Annotated[UpToOneYear, Field(ge=1, le=600)] = 120.0
     honours_idempotency_key: bool = False
+    retry_unknown_below_usd: Price = Decimal("0.01")
 
 
 class SummarizationSettings(SettingsBlock):
@@ -144,7 +145,7 @@ class DeadLetterSettings(SettingsBlock):
 
     auto_retry: bool = True
     retry_after: UpToOneYear = 3600.0
-    max_rounds: Annotated[int, Field(ge=0, le=100)] = 3
+    max_rounds: Annotated[int, Field(ge=0, le=100)] = 8
 
 
 class AuditRetentionSettings(SettingsBlock):

@@ -6,11 +6,12 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from csi.cli.command import user_name
 from csi.cli.main import cli
 from csi.errors import CsiError
 from csi.processing.collection_models import COLLECTIONS
 from csi.processing.pipeline import runs
-from csi.processing.store import dead_jobs, videos
+from csi.processing.store import audit, dead_jobs, videos
 
 
 @pytest.fixture
@@ -122,7 +123,22 @@ def test_the_resolution_workflow(csi):
     assert videos.get("vid00000002").status == "failed"
     assert "is retried" in csi("processing", "dlq", "retry", job, "--force")
     assert videos.get("vid00000002").status == "transcription_queued"
-    assert "already" in csi("processing", "dlq", "assign", job, "bob", code=1)
+    assert "is being retried" in csi("processing", "dlq", "assign", job, "bob", code=1)
+
+
+def test_bulk_actions_by_failure_type_and_their_undoing(csi):
+    job = "tr_vid00000002"
+    csi("processing", "dlq", "resolve", code=2)
+    assert csi("processing", "dlq", "resolve", "--failure", "manual_intervention") == ""
+    assert f"{job}: resolved" in csi("processing", "dlq", "resolve", "--failure", "fatal_error")
+    assert "only a resolved or abandoned" not in csi("processing", "dlq", "reopen", job)
+    assert "only a resolved or abandoned" in csi("processing", "dlq", "reopen", job, code=1)
+    csi("processing", "dlq", "abandon", "--failure", "fatal_error", "--yes")
+    assert f"{job}: pending" in csi("processing", "dlq", "reopen", job)
+    assert videos.get("vid00000002").status == "failed"
+    assert "is retried" in csi("processing", "dlq", "retry", "--failure", "fatal_error", "--force")
+    entries = audit.search(limit=50, agent="operator")
+    assert {entry.user_id for entry in entries} == {user_name()}
 
 
 def test_names_and_notes_of_any_length_are_kept_short_and_plain(csi):

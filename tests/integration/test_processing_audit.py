@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from csi import logs
 from csi.logs import redaction
 from csi.processing.pipeline import dead_job_actions, provider_access
+from csi.processing.pipeline.retry_video import retry_video
 from csi.processing.store import audit
 from csi.processing.store.audit import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store.db import fetch, writing
@@ -91,11 +92,13 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
         summarization={"provider": "openai", "openai": {"base_url": f"{chat.url}/v1"}},
         notifications={"window": 0},
         budget={"daily_usd": "0.20", "alert_at": 0.3},
+        limits={"skip_kinds": ["short"]},
     )
     bench.deliver("vid00000001")
     bench.deliver("vid00000002", text=None)
     bench.deliver("vid00000003", text=None)
     bench.deliver("vid00000004", subject={"kind": "live"})
+    bench.deliver("vid00000008", subject={"kind": "short"})
     bench.run_for(120, stride=15)
     bench.deliver("vid00000001", pipeline="youtube_tutorial_explainer")
     bench.run_for(15)
@@ -110,6 +113,8 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     dead_job_actions.note(bench.rt, "su_vid00000005", "Ada has topped up")
     dead_job_actions.retry(bench.rt, "su_vid00000005", force=True)
     dead_job_actions.close(bench.rt, "su_vid00000006", "resolved", "by hand")
+    dead_job_actions.reopen(bench.rt, "su_vid00000006")
+    retry_video(bench.rt, "vid00000008")
     dead_job_actions.close(bench.rt, "su_vid00000007", "abandoned", "not worth it")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from csi.errors import CsiError
 from csi.processing import alerting
 from csi.processing.pipeline import admit, dead_job_actions, maintenance, runs
 from csi.processing.providers.base import ProviderError
@@ -21,6 +22,7 @@ from tests.rigs.processing_bench import ProcessKilled
 VIDEO = "vid00000001"
 TRANSCRIBE_DEATHS = [
     "transcribe.claimed",
+    "transcribe.reserved",
     "transcribe.uploaded",
     "transcribe.submitting",
     "transcribe.submitted",
@@ -68,6 +70,7 @@ def chat_bench(open_bench, chat: FakeChat, *, deliver: bool = True, openai=(), *
         "usd_per_million_input": 1,
         "usd_per_million_output": 2,
         "timeout": 5,
+        "retry_unknown_below_usd": 0,
         **dict(openai),
     }
     bench = open_bench(summarization={"provider": "openai", "openai": block}, **settings)
@@ -167,7 +170,7 @@ def test_a_provider_that_is_down_for_an_hour_loses_nothing(open_bench, assembly,
     bench.run_for(3 * 3600, stride=60)
     assert bench.status(VIDEO) == "summarized"
     doc = dead_job_actions.get(f"tr_{VIDEO}").doc
-    assert doc.dlq_status == "resolved"
+    assert (doc.dlq_status, doc.can_retry) == ("resolved", False)
     assert "retried by auto-retry" in doc.resolution_notes
 
 
@@ -541,13 +544,13 @@ def test_no_credit_at_the_model_pauses_it(open_bench, chat):
 
 def test_at_80_percent_one_alert_at_100_no_new_paid_work_until_tomorrow(open_bench, chat, clock):
     bench = chat_bench(
-        open_bench, chat, deliver=False, budget={"daily_usd": "0.0050"}, openai={"max_output_tokens": 600}
+        open_bench, chat, deliver=False, budget={"daily_usd": "0.0060"}, openai={"max_output_tokens": 600}
     )
     for number in range(6):
         bench.deliver(f"vid0000000{number}")
     bench.drain()
     today = bench.rt.today()
-    assert paid_calls.used(today) <= Decimal("0.0050")
+    assert paid_calls.used(today) <= Decimal("0.0060")
     done = sum(status == "summarized" for status in bench.statuses().values())
     assert 0 < done < 6
     assert chat.billed == done
@@ -616,8 +619,133 @@ def test_estimates_are_rounded_up_and_amounts_to_four_decimals(open_bench, assem
     from csi.processing.providers.base import TranscriptRequest
 
     provider = bench.rt.paid["assemblyai"]
-    assert provider.estimate(TranscriptRequest("v", "u", 1)) == Decimal("0.0001")
+    assert provider.estimate(TranscriptRequest("v", "u", 0.001)) == Decimal("0.000001")
     assert provider.estimate(TranscriptRequest("v", "u", 0)) == Decimal("0.3600")
+
+
+def test_sums_are_rounded_and_not_their_parts(open_bench, chat):
+    """Each call costs 0.00004 USD: rounded one by one, nothing would ever have been spent."""
+    bench = chat_bench(open_bench, chat, openai={"usd_per_million_input": "0.04", "usd_per_million_output": 0})
+    bench.drain()
+    for number in range(2, 11):
+        bench.deliver(f"vid000000{number:02d}")
+    bench.drain()
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0004")
+
+
+# ── money that returns, and uploads ─────────────────────────────────────────────────────────────────────
+
+
+def test_money_that_returns_wakes_the_jobs_that_wait_for_it(open_bench, assembly, tmp_path):
+    """A video of unknown length reserves an hour; what it did not use is for the next one, on the same day."""
+    (tmp_path / "audio").mkdir()
+    bench = audio_bench(open_bench, assembly, tmp_path, budget={"daily_usd": "0.50"})
+    for name in ("vid00000002", "vid00000003"):
+        (tmp_path / "audio" / f"{name}.mp3").write_bytes(b"audio")
+        bench.deliver(name, text=None, subject={"duration_seconds": None})
+    assembly.waits = 3
+    bench.run_for(0)
+    assert jobs.waiting_by_reason() == {"budget": 1}
+    assert videos.get("vid00000002").doc.duration_sec == 0
+    bench.run_for(200)
+    assert set(bench.statuses().values()) == {"summarized"}
+    assert runs.describe_run(bench.rt, bench.rt.today()).quota_limits_hit == []
+    assert (paid_calls.used(bench.rt.today()), paid_calls.reserved(bench.rt.today())) == (Decimal("0.18"), 0)
+    assert videos.get("vid00000002").doc.duration_sec == 600
+
+
+def test_audio_that_the_budget_does_not_cover_is_not_uploaded(open_bench, assembly, tmp_path):
+    bench = audio_bench(open_bench, assembly, tmp_path, budget={"daily_usd": "0.07"})
+    (tmp_path / "audio" / "vid00000002.mp3").write_bytes(b"audio")
+    bench.deliver("vid00000002", text=None)
+    bench.run_for(120, stride=15)
+    assert (assembly.count("/v2/upload"), jobs.waiting_by_reason()) == (1, {"budget": 1})
+    assert runs.describe_run(bench.rt, bench.rt.today()).quota_limits_hit == ["daily_budget_usd"]
+
+
+def test_an_old_upload_is_not_submitted(open_bench, assembly, tmp_path, clock):
+    assembly.always = {"POST /v2/transcript": 429}
+    bench = audio_bench(open_bench, assembly, tmp_path, dlq={"auto_retry": False})
+    bench.drain()
+    assert bench.job(f"tr_{VIDEO}").work["phase"] == "uploaded"
+    clock.move(21 * 3600)
+    assembly.always = {}
+    bench.run_for(60)
+    assert (bench.status(VIDEO), assembly.billed) == ("summarized", 1)
+    assert assembly.submissions[-1]["audio_url"].endswith("/2")
+
+
+def test_a_job_that_the_provider_forgot_is_submitted_again(open_bench, assembly, tmp_path):
+    assembly.waits = 2
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.drain()
+    assembly.jobs.clear()
+    bench.run_for(120)
+    assert (bench.status(VIDEO), len(assembly.submissions)) == ("summarized", 2)
+
+
+def test_a_provider_that_forgets_every_job_is_not_paid_without_end(open_bench, assembly, tmp_path):
+    assembly.always = {f"/v2/transcript/job-{number}": 404 for number in range(1, 20)}
+    bench = audio_bench(open_bench, assembly, tmp_path, dlq={"auto_retry": False})
+    bench.run_for(2000, stride=10)
+    assert (bench.status(VIDEO), len(assembly.submissions)) == ("failed", 3)
+
+
+# ── calls without an answer, and dead letters ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("fault", [LOST, 504, (200, b"<html>", {}), (200, b'{"choices": [', {})])
+def test_a_cheap_call_without_an_answer_is_made_again_as_the_next_attempt(open_bench, chat, clock, fault):
+    chat.faults = {"/chat/completions": [fault, fault]}
+    bench = chat_bench(open_bench, chat, openai={"retry_unknown_below_usd": "0.01"})
+    bench.drain()
+    assert (bench.status(VIDEO), bench.job(f"su_{VIDEO}").doc.status) == ("transcribed", "retrying")
+    bench.run_for(100)
+    assert (bench.status(VIDEO), dead_jobs.open_count()) == ("summarized", 0)
+    assert bench.job(f"su_{VIDEO}").doc.error_message is None
+
+
+def test_a_cheap_call_that_is_never_answered_is_for_a_person_after_the_attempts(open_bench, chat):
+    chat.always = {"/chat/completions": 504}
+    bench = chat_bench(open_bench, chat, openai={"retry_unknown_below_usd": "0.01"})
+    bench.run_for(400)
+    doc = dead_job_actions.get(f"su_{VIDEO}").doc
+    assert (doc.failure_type, doc.total_attempts) == ("manual_intervention", 4)
+
+
+def test_a_retry_is_resolved_when_it_has_succeeded_and_not_before(open_bench, chat):
+    chat.faults = {"/chat/completions": [LOST, LOST]}
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
+    letter = dead_job_actions.get(f"su_{VIDEO}")
+    assert (letter.state, letter.doc.dlq_status, letter.doc.resolved_at) == ("retrying", "pending", None)
+    with pytest.raises(CsiError, match="is being retried since"):
+        dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
+    bench.drain()
+    letter = dead_job_actions.get(f"su_{VIDEO}")
+    assert (letter.state, letter.doc.escalation_level) == ("pending", 2)
+    dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
+    bench.drain()
+    letter = dead_job_actions.get(f"su_{VIDEO}")
+    assert (letter.state, bench.status(VIDEO)) == ("resolved", "summarized")
+    with pytest.raises(CsiError, match="has succeeded since"):
+        dead_job_actions.reopen(bench.rt, f"su_{VIDEO}")
+
+
+@pytest.mark.parametrize("closed", ["resolved", "abandoned"])
+def test_closing_a_dead_letter_can_be_undone(open_bench, chat, closed):
+    chat.faults = {"/chat/completions": [LOST]}
+    bench = chat_bench(open_bench, chat)
+    bench.drain()
+    dead_job_actions.close(bench.rt, f"su_{VIDEO}", closed, "by mistake")
+    assert bench.status(VIDEO) == ("skipped" if closed == "abandoned" else "failed")
+    doc = dead_job_actions.reopen(bench.rt, f"su_{VIDEO}")
+    assert (doc.dlq_status, doc.resolved_at, bench.status(VIDEO)) == ("pending", None, "failed")
+    dead_job_actions.retry(bench.rt, f"su_{VIDEO}")
+    bench.drain()
+    assert bench.status(VIDEO) == "summarized"
+    assert fetch("SELECT count(*) FROM jobs") == [(2,)]
 
 
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────

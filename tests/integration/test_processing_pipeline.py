@@ -321,6 +321,7 @@ def test_a_notification_that_fails_is_tried_again_for_a_day_and_can_be_resent(op
     assert row.attempts >= 20
     is_down = False
     assert notify.resend(bench.rt, row.id)
+    alerting.check(bench.rt, is_worker=True)
     assert sent == ["Title of vid00000001"]
     assert notification_log.table.latest(5)[0].state == "sent"
     assert not notify.resend(bench.rt, 999)

@@ -17,7 +17,7 @@ from csi.processing.collection_models import (
     RunEventDocument,
     VideoDocument,
 )
-from csi.processing.money import from_units, round_up, to_units, usd
+from csi.processing.money import from_micro, round_up, to_micro, usd
 from csi.processing.providers.assemblyai import read_transcript
 from csi.processing.providers.base import Transcript
 from csi.processing.providers.openai import read_reply
@@ -126,8 +126,8 @@ def test_any_title_survives_the_way_through_json(title, error, duration, priorit
 
 @given(st.integers(0, 10**11))
 def test_money_is_exact_in_rows_documents_and_json(units):
-    amount = from_units(units)
-    assert to_units(amount) == units
+    amount = from_micro(100 * units)
+    assert to_micro(amount) == 100 * units
     assert usd(json.loads(json.dumps(float(amount)))) == amount
     assert round_up(amount) == amount
 
@@ -141,7 +141,8 @@ def test_what_is_no_amount_is_refused(bad):
 def test_rounding():
     assert usd(0.1 + 0.2) == Decimal("0.3000")
     assert usd("0.00005") == Decimal("0.0001")
-    assert round_up(Decimal("0.00001")) == Decimal("0.0001")
+    assert round_up(Decimal("0.0000001")) == Decimal("0.000001")
+    assert (from_micro(49), from_micro(50)) == (Decimal("0.0000"), Decimal("0.0001"))
 
 
 def test_a_run_id_is_a_day():

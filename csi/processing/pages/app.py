@@ -103,6 +103,7 @@ def overview(rt: Processing) -> dict[str, Any]:
         "counts": videos.counts(),
         "unknown": received_events.unknown_pipelines(),
         "used": paid_calls.used(rt.today()),
+        "reserved": paid_calls.reserved(rt.today()),
         "budget": rt.settings.budget.daily_usd,
     }
 

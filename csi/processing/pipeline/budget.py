@@ -17,11 +17,11 @@ BUDGET = "budget"
 
 
 class BudgetExhausted(CsiError):
-    """The budget of the day does not cover the call. The job waits until the next day and uses no attempt."""
+    """What is left of the day's budget does not cover the call. The job waits, and uses no attempt."""
 
-    def __init__(self, until: float) -> None:
-        super().__init__("the budget of the day is used up; paid calls resume after midnight UTC")
-        self.until = until
+    def __init__(self, until: float, needed: Decimal) -> None:
+        super().__init__(f"a call may cost {needed} USD, more than is left of the day's budget")
+        self.until, self.needed = until, needed
 
 
 def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate: Decimal) -> None:
@@ -32,20 +32,38 @@ def reserve(rt: Processing, call_key: str, job_id: str, provider: str, estimate:
         words = f"the estimate of {estimate} USD is more than the daily budget of {budget} USD"
         raise ProviderError(words, "quota", "over_budget", error_type="quota_exceeded")
     if not paid_calls.begin(call_key, job_id, provider, day=today, estimate=estimate, budget=budget, now=now):
-        raise BudgetExhausted(day_span(today)[1])
+        raise BudgetExhausted(day_span(today)[1], estimate)
     alert_near_limit(rt)
 
 
+def book(rt: Processing, call_key: str, state: paid_calls.State, **outcome: Any) -> None:
+    """Within a transaction: record the outcome of a call. What its reservation returns goes to the jobs that wait."""
+    paid_calls.finish(call_key, state, rt.now(), **outcome)
+    left = paid_calls.left(rt.today(), rt.settings.budget.daily_usd)
+    for job_id, needed in jobs.waiting_for_money(BUDGET):
+        if needed <= left and jobs.make_due(job_id, rt.now()):
+            left -= needed
+        elif needed > left:
+            _mark_spent(rt, needed)
+
+
 def wait_for_budget(rt: Processing, job: ProcessingJob, exhausted: BudgetExhausted) -> None:
-    """Settle a job until the next day; the maintenance loop finds it then."""
-    now, today = rt.now(), rt.today()
+    """Settle a job until money returns or the next day begins."""
     error: dict[str, Any] = {"error_type": "quota_exceeded"} if job.collection == jobs.TRANSCRIPTION else {}
     with writing():  # a transaction of its own: that of the reservation was rolled back
-        if runs.mark(today, "quota", MARK, now):
-            used = str(paid_calls.used(today))
-            log.warning("daily budget used up", used=used, budget=str(rt.settings.budget.daily_usd))
+        _mark_spent(rt, exhausted.needed)
+        needed = str(exhausted.needed)
         error["error_message"] = str(exhausted)
-        jobs.settle(jobs.reread(job), now, next_at=exhausted.until, waits_for=BUDGET, **error)
+        job = jobs.reread(job)
+        jobs.settle(job, rt.now(), next_at=exhausted.until, waits_for=BUDGET, work={"needed_usd": needed}, **error)
+
+
+def _mark_spent(rt: Processing, needed: Decimal) -> None:
+    """The budget is spent when the call does not fit although every reservation were returned."""
+    today, budget = rt.today(), rt.settings.budget.daily_usd
+    spent = paid_calls.used(today) - paid_calls.returning(today)
+    if needed + spent > budget and runs.mark(today, "quota", MARK, rt.now()):
+        log.warning("daily budget used up", used=str(spent), budget=str(budget))
 
 
 def alert_near_limit(rt: Processing) -> None:

@@ -1,6 +1,6 @@
 """What operators do with dead jobs: assign, note, resolve, abandon and retry them; and automatic retries."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from csi import clock
 from csi.errors import CsiError
@@ -8,7 +8,7 @@ from csi.logs import log, redact
 from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import plain_line, plain_text
-from csi.processing.states import RESUMES_AS
+from csi.processing.states import RESUMES_AS, Stage
 from csi.processing.store import audit, dead_jobs, jobs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.dead_jobs import DeadJob
@@ -57,7 +57,10 @@ def close(rt: Processing, job_id: str, status: Literal["resolved", "abandoned"],
 
 
 def retry(rt: Processing, job_id: str, *, force: bool = False, by: str = AGENT) -> list[StepWake]:
-    """Queue the job again, from where its work resumes. Paid calls that have an answer are not repeated."""
+    """Queue the job again, from where its work resumes. Paid calls that have an answer are not repeated.
+
+    The dead letter is resolved when the job has succeeded; should it fail again, it is pending again.
+    """
     now = rt.now()
     with writing():
         dead_job = _get_open(job_id)
@@ -71,12 +74,35 @@ def retry(rt: Processing, job_id: str, *, force: bool = False, by: str = AGENT) 
         dead_jobs.change(
             dead_job,
             rounds=dead_job.rounds + 1 if by == AUTO_RETRY else dead_job.rounds,
-            dlq_status="resolved",
-            resolved_at=clock.iso(now),
+            retried_at=now,
             resolution_notes=_with_note(dead_job, f"retried by {by}", now),
         )
         _audit(rt, dead_job, "dlq_retry", by)
     return [wake_job(job_id)]
+
+
+def reopen(rt: Processing, job_id: str) -> DeadLetterJobDocument:
+    """Undo `resolved` or `abandoned`: it is pending again. The video of an abandoned one is failed again."""
+    with writing():
+        dead_job, now = get(job_id), rt.now()
+        was, job = dead_job.doc.dlq_status, jobs.find(job_id)
+        if was not in ("resolved", "abandoned"):
+            raise CsiError(f"dead letter {job_id} is {was}; only a resolved or abandoned one can be reopened")
+        if job is None or job.doc.status != "failed":
+            raise CsiError(f"dead letter {job_id}: its job has succeeded since; there is nothing to undo")
+        video = videos.get(str(dead_job.doc.video_id))
+        if video.status == "skipped":
+            stage: Stage = "transcription" if job.collection == jobs.TRANSCRIPTION else "summarization"
+            videos.move(videos.rediscover(video, now), "failed", now, stage=stage)
+        _audit(rt, dead_job, "dlq_reopen", was)
+        notes = _with_note(dead_job, f"reopened by {AGENT}", now)
+        fields: dict[str, Any] = {
+            "dlq_status": "pending",
+            "resolved_at": None,
+            "resolution_notes": notes,
+            "can_retry": True,
+        }
+        return dead_jobs.change(dead_job, **fields).doc
 
 
 def auto_retry(rt: Processing) -> list[StepWake]:
@@ -100,7 +126,11 @@ def auto_retry(rt: Processing) -> list[StepWake]:
 def _get_open(job_id: str) -> DeadJob:
     dead_job = get(job_id)
     if dead_job.doc.dlq_status not in ("pending", "investigating"):
-        raise CsiError(f"dead letter {job_id} is {dead_job.doc.dlq_status} already")
+        raise CsiError(
+            f"dead letter {job_id} is {dead_job.doc.dlq_status} already; csi processing dlq reopen undoes that"
+        )
+    if dead_job.retried_at is not None:
+        raise CsiError(f"dead letter {job_id} is being retried since {clock.iso(dead_job.retried_at)}")
     return dead_job
 
 
@@ -120,4 +150,6 @@ def _with_note(dead_job: DeadJob, text: str, now: float) -> str:
 def _audit(rt: Processing, dead_job: DeadJob, action: str, text: str) -> None:
     video = videos.find(str(dead_job.doc.video_id))
     scope = rt.audit_scope(AGENT, "video", dead_job.doc.video_id, video.correlation_id if video else None)
-    audit.write(scope, action, "success", rt.now(), data_summary=text, tool_name=dead_job.doc.job_id)
+    audit.write(
+        scope, action, "success", rt.now(), data_summary=text, tool_name=dead_job.doc.job_id, user_id=rt.operator
+    )

@@ -50,12 +50,9 @@ def _message(claimed: Sequence[Notice]) -> Message:
 
 
 def resend(rt: Processing, number: int) -> bool:
-    """Send a message to its target again, now. False: there is no such message."""
+    """The worker sends this message to its target again. False: there is no such message."""
     with writing():
-        found = notification_log.table.resend(number, rt.now())
-    if found:
-        sender(rt).retry(targets(rt))
-    return found
+        return notification_log.table.resend(number, rt.now())
 
 
 def sender(rt: Processing) -> MessageSender:

@@ -64,4 +64,5 @@ def _end_wait(rt: Processing, video: ProcessingVideo) -> tuple[str, list[StepWak
 
 
 def _audit(rt: Processing, video: ProcessingVideo, why: str) -> None:
-    audit.write(rt.video_scope(dead_job_actions.AGENT, video), "retry_video", "success", rt.now(), data_summary=why)
+    scope = rt.video_scope(dead_job_actions.AGENT, video)
+    audit.write(scope, "retry_video", "success", rt.now(), data_summary=why, user_id=rt.operator)

@@ -9,7 +9,7 @@ from csi.processing.collection_models import DeadLetterJobDocument, FailureType,
 from csi.processing.pipeline.later import TRANSCRIPT, asked_again_at, may_come_later
 from csi.processing.pipeline.provider_access import note_success, pause, provider_of, wait
 from csi.processing.providers.base import ProviderError
-from csi.processing.runtime import Processing, StepWake, wake_job
+from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.store import audit, dead_jobs, jobs, paid_calls, providers, videos
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.db import writing
@@ -109,7 +109,9 @@ def judge(
     waits = TRANSCRIPTION_WAITS if job.collection == jobs.TRANSCRIPTION else SUMMARIZATION_WAITS
     if job.attempts < len(waits):
         return NextAttempt(now + max(waits[job.attempts], error.retry_after or 0))
-    return DeadLetterJob("max_retries", can_retry=True)
+    # A paid call without an answer that was repeated in vain: a person looks at what was paid.
+    is_unknown = answered and error.code == "outcome_unknown"
+    return DeadLetterJob("manual_intervention" if is_unknown else "max_retries", can_retry=True)
 
 
 def job_scope(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> AuditScope:
@@ -166,6 +168,7 @@ def _apply_verdict(
         case SkipJob():
             jobs.settle(job, now, status="failed", attempt_count=job.attempts + 1, **fields)
             videos.skip(video, redact(str(error))[:500], now)
+            dead_jobs.resolve_retried(job.id, now, "abandoned")  # its retry found nothing to transcribe
             return []
         case PauseProvider():
             provider = provider_of(rt, job)
@@ -213,7 +216,9 @@ def move_to_dead_letters(
     job = jobs.settle(job, now, attempts=attempts, status="failed", attempt_count=attempts, **_error_fields(job, error))
     if video.status != "failed":
         videos.fail(video, redact(str(error))[:500], now)
-    retry_after = now + rt.settings.dlq.retry_after if can_retry else None
+    rounds = previous.rounds if previous else 0
+    wait_seconds = min(rt.settings.dlq.retry_after * 2.0**rounds, max(DAY, rt.settings.dlq.retry_after))
+    retry_after = now + wait_seconds if can_retry else None
     level = min(before.escalation_level + 1, 5) if before else 1
     priority: Priority = "high" if failure_type in ("quota_exceeded", "manual_intervention") or level >= 2 else "medium"
     doc = DeadLetterJobDocument(
@@ -240,7 +245,7 @@ def move_to_dead_letters(
         tags=tags,
         escalation_level=level,
     )
-    dead_jobs.put(DeadJob(doc, previous.rounds if previous else 0), retry_after=retry_after, moved_at=now)
+    dead_jobs.put(DeadJob(doc, rounds), retry_after=retry_after, moved_at=now)
     _audit_failure(rt, job, video, error, "dead_letter", event_type="error", tags=[failure_type])
     log.error("job is a dead letter", job_id=job.id, video_id=video.id, error=str(error), cause=failure_type)
 

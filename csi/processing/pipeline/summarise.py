@@ -10,7 +10,7 @@ from csi import clock
 from csi.errors import CsiError
 from csi.logs import log
 from csi.processing.collection_models import SummarizationJobDocument, TranscriptionJobDocument
-from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
+from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, book, reserve, wait_for_budget
 from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
@@ -18,7 +18,17 @@ from csi.processing.providers.openai import ChatClient, UnusableReply
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line, plain_line
 from csi.processing.settings import DocumentKind, SignalRoute
-from csi.processing.store import artifacts, audit, jobs, notices, paid_calls, providers, received_events, videos
+from csi.processing.store import (
+    artifacts,
+    audit,
+    dead_jobs,
+    jobs,
+    notices,
+    paid_calls,
+    providers,
+    received_events,
+    videos,
+)
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
@@ -34,6 +44,10 @@ class OutcomeUnknown(ProviderError):
         super().__init__(words, "unknown", "outcome_unknown", cause=cause)
 
 
+class CheapOutcomeUnknown(OutcomeUnknown):
+    """The call is repeated as the next attempt: should both be paid, that is less than `retry_unknown_below_usd`."""
+
+
 class WorkerStopping(CsiError):
     """The worker shuts down. A call that began now would be cut off with an unknown outcome."""
 
@@ -45,6 +59,8 @@ def summarise(rt: Processing, job_id: str) -> list[StepWake]:
     rt.failpoint("summarise.claimed")
     try:
         return _summarise(rt, job) if may_call(rt, job) else []
+    except CheapOutcomeUnknown as error:
+        return settle_failure(rt, jobs.reread(job), error, answered=True)
     except OutcomeUnknown as error:
         with writing():
             providers.record_failure(provider_of(rt, job), error.cause, rt.now())
@@ -137,7 +153,7 @@ class _PaidModel:
             # that was sent and has no answer may have been paid: it stays `started` where the key is honoured.
             if error.fault != "unknown" and not is_repeat:
                 with writing():
-                    paid_calls.finish(key, "free", self._rt.now())
+                    book(self._rt, key, "free")
             elif not self._honours_key:
                 self._give_up(key, str(error), error.cause)
             raise
@@ -147,7 +163,11 @@ class _PaidModel:
 
     def _give_up(self, key: str, reason: str, cause: str) -> NoReturn:
         with writing():
-            paid_calls.finish(key, "unknown", self._rt.now())
+            book(self._rt, key, "unknown")
+            known = paid_calls.find(key)
+        below = self._rt.settings.summarization.openai.retry_unknown_below_usd
+        if known is not None and known.estimate < below:
+            raise CheapOutcomeUnknown(reason, cause)
         raise OutcomeUnknown(reason, cause)
 
     def _record_payment(self, key: str, reply: ModelReply, price: Decimal, started: float, *, keep: bool) -> None:
@@ -161,7 +181,7 @@ class _PaidModel:
             "api_endpoint": f"{self._rt.settings.summarization.openai.base_url}/chat/completions",
         }
         with writing():
-            paid_calls.finish(key, "paid", now, actual=price, tokens=tokens, answer=answer)
+            book(self._rt, key, "paid", actual=price, tokens=tokens, answer=answer)
             scope = job_scope(self._rt, self._job, self._video)
             audit.write(scope, "complete", "success", now, event_type="api_call", **call)
             if keep:
@@ -200,6 +220,7 @@ def _settle_summary(
         refs = {"transcript_id": transcript_id, "summary_id": short.artifact_id}
         reference = f"jobs/summarization/{job.id}"
         video = videos.move(video, "summarized", now, summary_doc_ref=reference, last_error=None, drive_refs=refs)
+        dead_jobs.resolve_retried(job.id, now)
         usage: dict[str, Any] = {"api_cost_usd": cost, "tokens_used": result.input_tokens + result.output_tokens}
         scope, words = job_scope(rt, job, video), f"{len(result.summary.bullets)} bullets"
         audit.write(scope, "summarized", "success", now, tool_name=result.model, data_summary=words, **usage)

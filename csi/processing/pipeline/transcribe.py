@@ -14,7 +14,7 @@ from csi.processing.collection_models import (
     TranscriptionJobDocument,
     VideoSummary,
 )
-from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, reserve, wait_for_budget
+from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, book, reserve, wait_for_budget
 from csi.processing.pipeline.later import (
     STREAM_END,
     asked_again_at,
@@ -30,13 +30,17 @@ from csi.processing.providers.base import ProviderError, Transcript, TranscriptR
 from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
 from csi.processing.settings import STREAMS
-from csi.processing.store import artifacts, audit, jobs, paid_calls, runs, videos
+from csi.processing.store import artifacts, audit, dead_jobs, jobs, paid_calls, runs, videos
 from csi.processing.store.db import writing
 from csi.processing.store.jobs import LostLease, ProcessingJob
 from csi.processing.store.videos import ProcessingVideo
 
 T = TypeVar("T")
 
+UPLOAD_SECONDS = 20 * 3600.0
+"""The provider deletes an upload that is not used for a day: an older one is not submitted."""
+MAX_GONE = 2
+"""A job that the provider does not know any more is submitted again this often at most."""
 ARRIVAL_SECONDS = 60.0
 """A submission without an answer may still be on its way for this long: until then it does not count as lost."""
 
@@ -116,31 +120,57 @@ def _learn_or_wait(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -
 def _run_paid(
     rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
 ) -> list[StepWake]:
-    """uploaded → submitting → submitted: each phase is committed before the request that follows it."""
-    if job.work.get("phase") not in ("uploaded", "submitting", "submitted"):
-        # A crash before the commit uploads again: uploads are free, and the old one is never submitted.
-        upload_url = _timed(rt, job, "upload", lambda: provider.upload(request))
-        rt.failpoint("transcribe.uploaded")
-        with writing():
-            work, cost = {"phase": "uploaded", "upload_url": upload_url}, provider.estimate(request)
-            job = jobs.update(
-                job, rt.now(), work=work, audio_url=upload_url, status="processing", estimated_cost_usd=cost
-            )
-    if job.work["phase"] == "submitting":
+    """reserved → uploaded → submitting → submitted: each phase is committed before the request that follows it."""
+    if job.work.get("phase") == "submitting":
         job = _find_lost_submission(rt, job, provider)
+    if job.work.get("phase") == "uploaded" and rt.now() - float(job.work.get("uploaded_at", rt.now())) > UPLOAD_SECONDS:
+        job = _discard_submission(rt, job, phase="")
+    if job.work.get("phase") not in ("uploaded", "submitted"):
+        job = _reserve_and_upload(rt, job, provider, request)
     if job.work["phase"] == "uploaded":
         return _poll_later(rt, _submit(rt, job, provider, request))
     return _poll(rt, job, provider)
 
 
+def _reserve_and_upload(
+    rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
+) -> ProcessingJob:
+    """Money first: audio that the budget does not cover is not fetched. A crash uploads again, which is free."""
+    if job.work.get("phase") == "reserved":
+        job = _discard_submission(rt, job, phase="")  # it was never submitted
+    job = _reserve(rt, job, provider, request, "reserved")
+    rt.failpoint("transcribe.reserved")
+    try:
+        upload_url = _timed(rt, job, "upload", lambda: provider.upload(request))
+    except ProviderError:
+        _discard_submission(rt, job, phase="")
+        raise
+    rt.failpoint("transcribe.uploaded")
+    work = {"phase": "uploaded", "upload_url": upload_url, "uploaded_at": rt.now()}
+    with writing():
+        return jobs.update(job, rt.now(), work=work, audio_url=upload_url)
+
+
+def _reserve(
+    rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest, phase: str
+) -> ProcessingJob:
+    estimate = provider.estimate(request)
+    work = {"phase": phase, "submission": int(job.work.get("submission", 0)) + 1}
+    with writing():
+        job = jobs.update(job, rt.now(), work=work, status="processing", estimated_cost_usd=estimate)
+        reserve(rt, _call_key(job), job.id, provider.name, estimate)
+    return job
+
+
 def _submit(
     rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
 ) -> ProcessingJob:
-    """Commit the reservation and the phase `submitting` first: after that the request may have been paid."""
-    number = int(job.work.get("submission", 0)) + 1
+    """Commit the phase `submitting` first: after that the request may have been paid."""
+    known = paid_calls.find(_call_key(job)) if "submission" in job.work else None
+    if known is None or known.state != "started":  # an earlier submission was refused
+        job = _reserve(rt, job, provider, request, "uploaded")
     with writing():
-        job = jobs.update(job, rt.now(), work={"phase": "submitting", "submission": number, "asked_at": rt.now()})
-        reserve(rt, _call_key(job), job.id, provider.name, provider.estimate(request))
+        job = jobs.update(job, rt.now(), work={"phase": "submitting", "asked_at": rt.now()})
     rt.failpoint("transcribe.submitting")
     upload_url = str(job.work["upload_url"])
     try:
@@ -170,7 +200,7 @@ def _find_lost_submission(rt: Processing, job: ProcessingJob, provider: Assembly
 def _discard_submission(rt: Processing, job: ProcessingJob, phase: str = "uploaded") -> ProcessingJob:
     """The submission cost nothing; the next step continues in the given phase."""
     with writing():
-        paid_calls.finish(_call_key(job), "free", rt.now())
+        book(rt, _call_key(job), "free")
         return jobs.update(job, rt.now(), work={"phase": phase})
 
 
@@ -196,16 +226,28 @@ def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> 
     except ProviderError as error:
         if error.code == "invalid_audio":  # the provider does not charge failed jobs; a retry uploads again
             _discard_submission(rt, job, phase="")
+        if error.status == 404:
+            raise _forget_gone(rt, job) from error
         raise
     if transcript is None:
         return _poll_later(rt, job)
     rt.failpoint("transcribe.transcript")
     # A crash before this commit polls again, which is free; the price is recorded once, under the submission's key.
     with writing():
-        paid_calls.finish(_call_key(job), "paid", rt.now(), actual=provider.price(transcript))
+        book(rt, _call_key(job), "paid", actual=provider.price(transcript))
         job = jobs.update(job, rt.now(), actual_cost_usd=paid_calls.spent_on(job.id))
         alert_near_limit(rt)
     return _settle_transcript(rt, job, transcript)
+
+
+def _forget_gone(rt: Processing, job: ProcessingJob) -> ProviderError:
+    """The provider no longer knows its job, which may have been paid: the audio is submitted again."""
+    gone = int(job.work.get("gone", 0)) + 1
+    with writing():
+        book(rt, _call_key(job), "unknown")
+        jobs.update(job, rt.now(), work={"phase": "", "gone": gone})
+    words = "AssemblyAI: 404, the provider does not know this job any more"
+    return ProviderError(words, "transient" if gone <= MAX_GONE else "refused", "job_gone", status=404)
 
 
 def _poll_later(rt: Processing, job: ProcessingJob) -> list[StepWake]:
@@ -256,7 +298,11 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
         )
         refs = {"transcript_id": readable.artifact_id}
         reference = f"jobs/transcription/{job.id}"
-        video = videos.move(video, "transcribed", now, transcript_doc_ref=reference, drive_refs=refs)
+        seconds = video.doc.duration_sec or transcript.duration or 0.0
+        video = videos.move(
+            video, "transcribed", now, transcript_doc_ref=reference, drive_refs=refs, duration_sec=seconds
+        )
+        dead_jobs.resolve_retried(job.id, now)
         summary_job = new_summary_job(rt, video, now)
         jobs.create(jobs.SUMMARIZATION, summary_job, now)
         scope, cost, words = job_scope(rt, job, video), paid_calls.spent_on(job.id), f"{transcript.words} words"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from csi import clock
 from csi.net import HttpLimits, Net
-from csi.processing.money import round_up, usd
+from csi.processing.money import exact, round_up
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest
 from csi.processing.providers.http_errors import call_json
 from csi.processing.settings import AssemblyAISettings
@@ -59,7 +59,7 @@ class AssemblyTranscriber:
         return round_up(self.settings.usd_per_hour * seconds / 3600)
 
     def price(self, transcript: Transcript) -> Decimal:
-        return usd(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
+        return exact(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
 
     def upload(self, request: TranscriptRequest) -> str:
         """Upload the audio and return its URL. It is free, and every upload gets a URL of its own."""

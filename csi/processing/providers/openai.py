@@ -14,7 +14,7 @@ from csi import clock
 from csi.errors import ConfigError
 from csi.net import HttpLimits, Net
 from csi.processing.collection_models import Text, VideoSummary
-from csi.processing.money import round_up, usd
+from csi.processing.money import exact, round_up
 from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
 from csi.processing.providers.http_errors import call_json
 from csi.processing.sanitize import plain_line
@@ -83,7 +83,7 @@ class ChatClient:
         return self._price(size // CHARACTERS_PER_TOKEN + 20, self.settings.max_output_tokens, round_up)
 
     def price(self, reply: ModelReply) -> Decimal:
-        return self._price(reply.input_tokens, reply.output_tokens, usd)
+        return self._price(reply.input_tokens, reply.output_tokens, exact)
 
     def complete(self, system: str, user: str, *, key: str) -> ModelReply:
         """One paid call. An endpoint that honours the idempotency key never carries it out twice."""

@@ -42,6 +42,7 @@ SENSITIVE_TEXT: dict[str, str | None] = {
     "dlq_resolved": PEOPLE,
     "dlq_abandoned": PEOPLE,
     "dlq_retry": None,
+    "dlq_reopen": None,
 }
 """Every action of the audit log without its suffix (`fetch:captions`), and the sensitive text it touches, if any."""
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
 
 from csi import clock
@@ -239,6 +240,12 @@ def wait_of(video_id: str) -> tuple[str, float] | None:
               AND status IN {OPEN} LIMIT 1"""
     row = one(sql, video_id)
     return (str(row[0]), float(row[1])) if row else None
+
+
+def waiting_for_money(what: str, limit: int = 200) -> list[tuple[str, Decimal]]:
+    """The jobs that wait for the budget, the oldest first, with what their next call may cost."""
+    sql = f"SELECT job_id, work FROM jobs WHERE waits_for = ? AND status IN {OPEN} ORDER BY created_at, job_id LIMIT ?"
+    return [(name, Decimal(json.loads(work).get("needed_usd", "0"))) for name, work in fetch(sql, what, limit)]
 
 
 def release_one(what: str, now: float) -> str | None:

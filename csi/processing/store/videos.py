@@ -6,7 +6,7 @@ from typing import Any
 
 from csi import clock
 from csi.processing.collection_models import VideoDocument
-from csi.processing.states import FIRST, STAGE_OF, IllegalTransition, Status, check_transition
+from csi.processing.states import FIRST, STAGE_OF, IllegalTransition, Stage, Status, check_transition
 from csi.processing.store.db import changed, doc_field, dump, fetch, is_postgres, number, one, run
 
 
@@ -70,12 +70,14 @@ def find(video_id: str) -> ProcessingVideo | None:
     return _video(row) if row else None
 
 
-def move(video: ProcessingVideo, new: Status, now: float, **fields: Any) -> ProcessingVideo:
+def move(
+    video: ProcessingVideo, new: Status, now: float, *, stage: Stage | None = None, **fields: Any
+) -> ProcessingVideo:
     """Change the status. IllegalTransition when it is not allowed, or when the row has another status by now."""
     old = video.status
     check_transition(old, new)
     done = clock.iso(now) if new in ("summarized", "skipped") else None
-    stage = STAGE_OF.get(new, video.doc.processing_stage)
+    stage = stage or STAGE_OF.get(new, video.doc.processing_stage)
     doc = video.doc.changed(status=new, processing_stage=stage, updated_at=clock.iso(now), completed_at=done, **fields)
     sql = """UPDATE videos SET status = ?, stage = ?, doc = ?, updated_at = ?, completed_at = ?, held = NULL
              WHERE video_id = ? AND status = ?"""
