@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .bench-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test live image faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
+.PHONY: help setup demo check test docs package live image faults soak fuzz sbom lint format run bench bench-check bench-peer lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,12 @@ bench-check: setup  ## measure, and report ratios that fell by more than a third
 
 bench-peer: setup  ## install Celery beside the project, for the benchmark only
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(PEERS) "celery[redis]>=5.5"
+
+docs: setup  ## build the documentation site, which the sidecar serves at /docs/ and the wheel contains
+	$(BIN)/python -m ops.docs_site
+
+package: docs  ## build the wheel of a release, with the documentation site, into dist/
+	$(BIN)/python -m hatchling build -t wheel
 
 lock: setup  ## write requirements.lock and requirements-dev.lock from pyproject.toml (needs uv)
 	$(BIN)/python -m ops.lock

@@ -1,15 +1,17 @@
 """`/docs/…`: the runbook and the documentation as pages. They need no token and show nothing of the installation."""
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
 from csi.web.page_rendering import error_page, standalone_page
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
+SITE = Path(__file__).parent / "site"
+"""Where `make docs` writes the site. It is not in the repository."""
 PACKAGED = Path(__file__).parent / "markdown"
 """Where the wheel has the files (`force-include` in pyproject.toml)."""
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,10 +38,50 @@ class Document:
 
 
 async def show_document(request: Request) -> Response:
-    name = request.path_params["name"]
+    """A page of the site that `make docs` built, which a release contains; else the page rendered from Markdown."""
+    name = request.path_params.get("name", "")
+    if site_files():
+        return _site_page(name or ("/" if request.url.path.endswith("/") else ""))
+    if not name.strip("/"):
+        return RedirectResponse("/docs/runbook", 307)
     if name not in files():
         return error_page(404, "there is no document of this name")
     return standalone_page("document.html", document=document(name), names=list(files()), name=name)
+
+
+def _site_page(name: str) -> Response:
+    if f"{name}/index.html" in site_files() or not name:
+        # The links of a page are relative to its folder. The browser keeps the fragment of a problem's link.
+        return RedirectResponse(f"/docs/{name}/" if name else "/docs/", 307)
+    path = site_files().get(f"{name.lstrip('/')}index.html" if name.endswith("/") else name)
+    if path is None:
+        return error_page(404, "there is no page of this name")
+    if path.suffix != ".html":
+        return FileResponse(path, headers={"Cache-Control": "max-age=3600"})
+    return Response(_html(path), media_type="text/html", headers={"Content-Security-Policy": _policy(path)})
+
+
+@cache
+def site_files() -> dict[str, Path]:
+    """The files of the built site by their path in it; empty where it was not built. No other file is ever opened."""
+    return {str(path.relative_to(SITE)): path for path in SITE.rglob("*") if path.is_file()}
+
+
+@cache
+def _html(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@cache
+def _policy(path: Path) -> str:
+    """Scripts of this server, and the ones that the theme puts into the page, by their hash."""
+    inline = re.findall(rb"<script>(.*?)</script>", _html(path), re.DOTALL)
+    hashes = " ".join(f"'sha256-{b64encode(sha256(text).digest()).decode()}'" for text in dict.fromkeys(inline))
+    return (
+        f"default-src 'none'; script-src 'self' {hashes}; worker-src 'self'; connect-src 'self'; font-src 'self'; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    )
 
 
 @cache

@@ -1,5 +1,6 @@
 """`/docs/…`: the runbook that problems link to is served without a token, is safe to show, and is in the wheel."""
 
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +24,12 @@ NAMES = sorted(docs_pages.files())
 
 def no_runtime() -> Runtime:
     raise ConfigError("the documents must not need the configuration")
+
+
+@pytest.fixture(autouse=True)
+def without_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a checkout where `make docs` was not called."""
+    monkeypatch.setattr(docs_pages, "site_files", dict)
 
 
 @pytest_asyncio.fixture
@@ -99,3 +106,41 @@ def test_the_wheel_has_the_documents(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.stdout.splitlines() == [f"{tmp_path}/site/csi/web/markdown {' '.join(NAMES)}", "Runbook"], done.stderr
+
+
+# ── the built site ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The files of a site built now. A link or an anchor that leads nowhere fails the build."""
+    docs_site = pytest.importorskip("ops.docs_site", reason="mkdocs-material is not installed: make setup")
+    home = tmp_path_factory.mktemp("site") / "site"
+    docs_site.build_site(home)
+    return {str(path.relative_to(home)): path for path in home.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_the_built_site_is_served_with_its_search_and_needs_no_other_host(
+    guest: httpx.AsyncClient, site: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs_pages, "site_files", lambda: site)
+    for path, target in {"/docs": "/docs/", "/docs/runbook": "/docs/runbook/"}.items():
+        answer = await guest.get(path)
+        assert (answer.status_code, answer.headers["location"]) == (307, target)
+    runbook = await guest.get("/docs/runbook/")
+    assert {kind.runbook for kind in KINDS.values()} <= ids(runbook.text), "links of problems lead to sections"
+    assert "Thirty tasks" in (await guest.get("/docs/")).text
+    assert "<h1" in (await guest.get("/docs/glossary/")).text
+    policy = runbook.headers["content-security-policy"]
+    inline = re.findall(r"<script>(.*?)</script>", runbook.text, re.DOTALL)
+    assert inline
+    assert policy.count("'sha256-") == len(set(inline))
+    assert "script-src 'self' 'sha256-" in policy
+    loaded = set(re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', runbook.text))
+    assert not loaded, "nothing is loaded from another host"
+    index = json.loads((await guest.get("/docs/search/search_index.json")).text)
+    assert {"runbook/", "howto/"} <= {one["location"].partition("#")[0] for one in index["docs"]}
+    for path in ("/docs/../app.py", "/docs/no-such-page/", "/docs/%2e%2e/app.py"):
+        assert (await guest.get(path)).status_code in (303, 404)
