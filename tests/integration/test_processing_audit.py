@@ -6,13 +6,16 @@ from pathlib import Path
 from unittest.mock import patch
 from urllib.parse import quote
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csi import logs
+from csi.errors import CsiError
 from csi.logs import redaction
-from csi.processing.pipeline import dead_job_actions, provider_access
+from csi.processing.pipeline import dead_job_actions, maintenance, provider_access
 from csi.processing.pipeline.retry_video import retry_video
+from csi.processing.runtime import StepWake
 from csi.processing.store import audit
 from csi.processing.store.audit import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store.db import fetch, writing
@@ -115,6 +118,7 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     dead_job_actions.close(bench.rt, "su_vid00000006", "resolved", "by hand")
     dead_job_actions.reopen(bench.rt, "su_vid00000006")
     retry_video(bench.rt, "vid00000008")
+    maintenance.release_failed_job(bench.rt, StepWake("summarise", "su_vid00000007"), ZeroDivisionError("a defect"))
     dead_job_actions.close(bench.rt, "su_vid00000007", "abandoned", "not worth it")
 
 
@@ -132,8 +136,10 @@ def test_keys_that_a_provider_echoes_or_a_person_types_are_in_no_table(open_benc
         bench.deliver("vid00000001")
         bench.drain()
         dead_job_actions.assign(bench.rt, "su_vid00000001", f"Ada ({key})")
-        dead_job_actions.note(bench.rt, "su_vid00000001", f"the key was {key}")
-        dead_job_actions.close(bench.rt, "su_vid00000001", "abandoned", f"key={key.encode().hex()}")
+        with pytest.raises(CsiError, match="looks like a secret"):
+            dead_job_actions.note(bench.rt, "su_vid00000001", f"the key was {key}")
+        with pytest.raises(CsiError, match="looks like a secret"):
+            dead_job_actions.close(bench.rt, "su_vid00000001", "abandoned", f"key={key.encode().hex()}")
     names = [row[0] for row in fetch("SELECT name FROM sqlite_master WHERE type = 'table'")]
     rows = [str(row) for name in names for row in fetch(f'SELECT * FROM "{name}"')]
     assert len(rows) > 20

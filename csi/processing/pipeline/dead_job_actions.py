@@ -36,6 +36,7 @@ def assign(rt: Processing, job_id: str, person: str) -> DeadLetterJobDocument:
 
 
 def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
+    _refuse_secrets(text)
     with writing():
         dead_job = get(job_id)
         _audit(rt, dead_job, "dlq_note", text)
@@ -44,6 +45,7 @@ def note(rt: Processing, job_id: str, text: str) -> DeadLetterJobDocument:
 
 def close(rt: Processing, job_id: str, status: Literal["resolved", "abandoned"], text: str) -> DeadLetterJobDocument:
     """Resolved by other means: the video stays failed. Abandoned: the video is skipped and cannot be retried."""
+    _refuse_secrets(text)
     with writing():
         dead_job, now = _get_open(job_id), rt.now()
         video = videos.find(str(dead_job.doc.video_id)) if status == "abandoned" else None
@@ -140,6 +142,11 @@ def _check_retriable(doc: DeadLetterJobDocument, now: float) -> None:
         raise CsiError(f"{doc.job_id}: {doc.failure_reason} will fail again; retry it anyway with --force")
     if after and clock.parse(after) > now and doc.failure_type == "quota_exceeded":
         raise CsiError(f"{doc.job_id}: not before {after}; retry it now with --force")
+
+
+def _refuse_secrets(text: str) -> None:
+    if redact(text) != text:
+        raise CsiError("the note contains something that looks like a secret; leave it out, nothing was stored")
 
 
 def _with_note(dead_job: DeadJob, text: str, now: float) -> str:

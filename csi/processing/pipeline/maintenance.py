@@ -118,4 +118,9 @@ def release_failed_job(rt: Processing, wake: StepWake, error: Exception) -> None
     db.drop_broken_connection()
     # Should this transaction fail, too, the lease expires and the job is due again then.
     with db.writing():
+        if not is_environment:
+            scope = rt.audit_scope("worker", "job", wake.key or wake.step)
+            kind, words = type(error).__name__, str(error)[:300]
+            facts = {"event_type": "error", "error_code": kind, "error_message": words, "stack_trace": where}
+            audit.write(scope, f"step_failed:{wake.step}", "failure", rt.now(), **facts)
         jobs.release_after_error(wake.key, rt.now(), at=rt.now() + RETRY_SECONDS, crashed=not is_environment)

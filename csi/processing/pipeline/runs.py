@@ -16,14 +16,13 @@ from csi.processing.store.db import writing
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 COUNTED = ("discovered", "transcription_queued", "transcribed", "summarized", "failed", "skipped")
-OPEN_STATUSES = ("discovered", "transcription_queued", "transcribed")
 
 
 def update_runs(rt: Processing) -> None:
     """Complete the runs of past days with their digests, and store today's run as it is now."""
     today = rt.today()
     for day in runs.unfinished(before=today):
-        doc = describe_run(rt, day, "completed")
+        doc = describe_run(rt, day)
         # The digest comes first: a crash before the commit writes it again and announces it once.
         if rt.settings.digest.enabled:
             write_digest(rt, doc, announce=rt.settings.digest.notify)
@@ -36,28 +35,29 @@ def update_runs(rt: Processing) -> None:
         runs.put(describe_run(rt, today))
 
 
-def describe_run(rt: Processing, day: str, status: RunStatus | None = None) -> RunEventDocument:
+def describe_run(rt: Processing, day: str) -> RunEventDocument:
     """The run of a day, counted now. It only reads."""
     start, end = day_span(day)
     known, settings = runs.find(day), rt.settings
     counts = {name: len(videos.reached(name, start, end)) for name in COUNTED}
     totals = runs.audit_totals(start, end)
     busy = any(counts.values()) or totals["api_calls"] > 0
-    status = status or _status(settings.paused, busy=busy, over=rt.now() >= end)
-    waiting = sum(videos.counts().get(name, 0) for name in OPEN_STATUSES)
+    dead = dead_jobs.moved_between(start, end)
+    in_vain = counts["summarized"] == 0 and (counts["failed"] > 0 or dead > 0)
+    status = _status(settings.paused, busy=busy, over=rt.now() >= end, in_vain=in_vain)
     ended = counts["summarized"] + counts["failed"]
     started_at = known.started_at if known else None
     return RunEventDocument(
         run_id=day,
-        planned_videos=known.planned_videos if known else min(waiting, settings.limits.videos_per_day),
+        planned_videos=min(videos.planned(start, end), settings.limits.videos_per_day),
         planned_budget_usd=known.planned_budget_usd if known else settings.budget.daily_usd,
         planned_start_time=clock.iso(start),
         planned_end_time=clock.iso(end),
         status=status,
         started_at=started_at or (clock.iso(rt.now()) if busy else None),
-        completed_at=clock.iso(end) if status == "completed" else None,
+        completed_at=clock.iso(end) if status in ("completed", "failed") else None,
         **counts,
-        dlq=dead_jobs.moved_between(start, end),
+        dlq=dead,
         budget_used_usd=paid_calls.used(day),
         api_calls_made=totals["api_calls"],
         tokens_consumed=paid_calls.tokens_between(start, end),
@@ -73,9 +73,10 @@ def describe_run(rt: Processing, day: str, status: RunStatus | None = None) -> R
     )
 
 
-def _status(paused: bool, *, busy: bool, over: bool) -> RunStatus:
+def _status(paused: bool, *, busy: bool, over: bool, in_vain: bool) -> RunStatus:
+    """A day in which jobs failed and no video was summarised has failed."""
     if over:
-        return "completed"
+        return "failed" if in_vain else "completed"
     if paused:
         return "paused"
     return "running" if busy else "planned"

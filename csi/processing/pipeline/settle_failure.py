@@ -133,6 +133,8 @@ def settle_failure(
         video = videos.get(job.video_id)
         outcome = "skipped" if isinstance(verdict, AskLater) else "failure"
         facts: dict[str, Any] = {"event_type": kind, "api_response_code": error.status}
+        if error.call is not None:
+            facts |= error.call.audit_fields()
         _audit_failure(rt, job, video, error, "provider_call", outcome, **facts)
         if error.fault in ("transient", "unknown") or answered:
             providers.record_failure(provider, error.cause, rt.now())
@@ -148,6 +150,10 @@ def _apply_verdict(
     rt: Processing, job: ProcessingJob, video: ProcessingVideo, error: ProviderError, verdict: FailureVerdict
 ) -> list[StepWake]:
     now, fields = rt.now(), _error_fields(job, error)
+    if isinstance(verdict, RepeatCall | NextAttempt):
+        videos.amend(video, now, last_error=fields["error_message"][:500], error_count=(video.doc.error_count or 0) + 1)
+    if isinstance(verdict, RepeatCall | NextAttempt | PauseProvider):
+        fields["work"] = {"first_failure_at": job.work.get("first_failure_at") or clock.iso(now)}
     match verdict:
         case RepeatCall(at):
             jobs.settle(job, now, next_at=at, api_tries=job.api_tries + 1, **fields)
@@ -176,7 +182,7 @@ def _apply_verdict(
             wait(rt, job, provider, **fields)
             return []
         case DeadLetterJob(failure_type, can_retry):
-            move_to_dead_letters(rt, job, video, error, failure_type, can_retry=can_retry)
+            move_to_dead_letters(rt, job, video, error, failure_type, can_retry=can_retry, is_counted=True)
             return []
 
 
@@ -205,10 +211,12 @@ def move_to_dead_letters(
     *,
     can_retry: bool,
     tags: list[str] | None = None,
+    is_counted: bool = False,
 ) -> None:
     """Within a transaction: job and video fail, and a dead letter with the cause is stored.
 
-    A job that was dead before keeps its first failure, assignee and notes, and rises one level.
+    A job that was dead before keeps its first failure, assignee and notes, and rises one level. `is_counted`: the
+    audit log has the failed call already, and one failure is one error.
     """
     now, previous = rt.now(), dead_jobs.find(job.id)
     before = previous.doc if previous else None
@@ -230,7 +238,7 @@ def move_to_dead_letters(
         job_type=job.collection.removeprefix("jobs/"),
         job_payload={name: value for name, value in job.doc.shape().items() if name not in _LARGE_FIELDS},
         total_attempts=job.attempts + (before.total_attempts if before else 0),
-        first_failure_at=before.first_failure_at if before else clock.iso(now),
+        first_failure_at=_first_failure(job, before, now),
         last_attempt_at=clock.iso(now),
         moved_to_dlq_at=clock.iso(now),
         video_id=job.video_id,
@@ -246,8 +254,16 @@ def move_to_dead_letters(
         escalation_level=level,
     )
     dead_jobs.put(DeadJob(doc, rounds), retry_after=retry_after, moved_at=now)
-    _audit_failure(rt, job, video, error, "dead_letter", event_type="error", tags=[failure_type])
+    outcome = "partial" if is_counted else "failure"
+    _audit_failure(rt, job, video, error, "dead_letter", outcome, event_type="error", tags=[failure_type])
     log.error("job is a dead letter", job_id=job.id, video_id=video.id, error=str(error), cause=failure_type)
+
+
+def _first_failure(job: ProcessingJob, before: DeadLetterJobDocument | None, now: float) -> str:
+    """Of this trouble: a dead letter that was resolved since is another one."""
+    if before is not None and before.dlq_status in ("pending", "investigating"):
+        return before.first_failure_at
+    return str(job.work.get("first_failure_at") or clock.iso(now))
 
 
 def _audit_failure(

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -14,6 +14,7 @@ from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, bo
 from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
 from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
+from csi.processing.providers.http_errors import recorded_calls
 from csi.processing.providers.openai import ChatClient, UnusableReply
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line, plain_line
@@ -95,6 +96,7 @@ def _summarise(rt: Processing, job: ProcessingJob) -> list[StepWake]:
         text=doc.transcript_text,
         max_bullets=settings.max_bullets,
         focus_areas=settings.focus_areas,
+        summary_type=settings.summary_type,
     )
     with writing():
         job = jobs.update(job, rt.now(), status="processing")
@@ -144,7 +146,8 @@ class _PaidModel:
         self._rt.failpoint("summarise.asking")
         started = time.monotonic()
         try:
-            reply = chat.complete(system, user, key=key)
+            with recorded_calls():
+                reply = chat.complete(system, user, key=key)
         except UnusableReply as error:
             self._record_payment(key, error.reply, chat.price(error.reply), started, keep=False)
             raise
@@ -178,6 +181,7 @@ class _PaidModel:
             "tokens_used": tokens,
             "api_cost_usd": price,
             "api_method": "POST",
+            "api_response_code": 200,
             "api_endpoint": f"{self._rt.settings.summarization.openai.base_url}/chat/completions",
         }
         with writing():
@@ -195,9 +199,16 @@ def _settle_summary(
 ) -> list[StepWake]:
     """Files first, then one transaction: a crash between them writes the same files again."""
     now, cost = rt.now(), paid_calls.spent_on(job.id)
-    short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, result))
+    kept = result.summary.bullets[: rt.settings.summarization.max_bullets]
+    brief = replace(result, summary=result.summary.changed(bullets=kept))
+    short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, brief))
     full = rt.artifacts.write(video.id, "summary.json", "summary_json", result.summary.model_dump_json())
     files = [rt.artifacts.write(video.id, FILE_NAMES[kind], kind, text) for kind, text in result.documents.items()]
+    detailed_id = None
+    if rt.settings.summarization.summary_type == "detailed":
+        text = _markdown(video, result)
+        files.append(rt.artifacts.write(video.id, "summary-detailed.md", "summary_detailed", text))
+        detailed_id = files[-1].artifact_id
     rt.failpoint("summarise.written")
     transcript_id = video.doc.drive_refs.transcript_id if video.doc.drive_refs else None
     with writing():
@@ -210,12 +221,14 @@ def _settle_summary(
             completed_at=clock.iso(now),
             attempt_count=job.attempts + 1,
             summary=result.summary.model_dump(),
-            drive_refs={"short_summary_id": short.artifact_id, "detailed_summary_id": full.artifact_id},
+            summary_type=rt.settings.summarization.summary_type,
+            drive_refs={"short_summary_id": short.artifact_id, "detailed_summary_id": detailed_id},
             model_used=result.model,
             input_tokens=result.input_tokens,
             output_tokens=result.output_tokens,
             estimated_cost_usd=cost,
             error_message=None,
+            work={"first_failure_at": None},
         )
         refs = {"transcript_id": transcript_id, "summary_id": short.artifact_id}
         reference = f"jobs/summarization/{job.id}"

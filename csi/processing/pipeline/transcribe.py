@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from csi import clock
 from csi.logs import log
@@ -27,6 +27,7 @@ from csi.processing.pipeline.provider_access import may_call, note_success, prov
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
+from csi.processing.providers.http_errors import recorded_calls
 from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
 from csi.processing.settings import STREAMS
@@ -294,6 +295,7 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
             next_retry_at=None,
             error_message=None,
             error_type=None,
+            work={"first_failure_at": None},
             language_code=transcript.language or requested,
         )
         refs = {"transcript_id": readable.artifact_id}
@@ -354,11 +356,15 @@ def new_summary_job(rt: Processing, video: ProcessingVideo, now: float) -> Summa
 def _timed(rt: Processing, job: ProcessingJob, action: str, call: Callable[[], T], kind: str = "api_call") -> T:
     """Call a provider and write a successful call to the audit log. `settle_failure` writes the failed ones."""
     started = time.monotonic()
-    result = call()
+    with recorded_calls() as calls:
+        result = call()
     spent = round(1000 * (time.monotonic() - started), 1)
     with writing():
         scope = job_scope(rt, job, videos.get(job.video_id))
-        audit.write(scope, action, "success", rt.now(), event_type=kind, duration_ms=spent)
+        for made in calls[:-1]:
+            audit.write(scope, action, "success", rt.now(), event_type=kind, **made.audit_fields())
+        fields: dict[str, Any] = (calls[-1].audit_fields() if calls else {}) | {"duration_ms": spent}
+        audit.write(scope, action, "success", rt.now(), event_type=kind, **fields)
         note_success(rt, provider_of(rt, job), is_paid=action == "submit")
     return result
 

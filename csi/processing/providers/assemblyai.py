@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,12 +144,14 @@ class AssemblyTranscriber:
     def _post(self, path: str, body: bytes, content_type: str, limits: HttpLimits | None = None) -> dict[str, Any]:
         headers = {"Content-Type": content_type, "Authorization": self.key}  # AssemblyAI expects no `Bearer`
         url = self.settings.base_url + path
-        return call_json(lambda: self.net.post(url, body=body, headers=headers, limits=limits), WHO, self.now)
+        send = partial(self.net.post, url, body=body, headers=headers, limits=limits)
+        return call_json(send, WHO, self.now, method="POST", url=url)
 
     def _get(self, path: str) -> dict[str, Any]:
         headers, limits = {"Authorization": self.key}, HttpLimits(total=60.0, max_body=256 * MEGABYTE)
         url = self.settings.base_url + path
-        return call_json(lambda: self.net.get(url, headers=headers, limits=limits), WHO, self.now)
+        send = partial(self.net.get, url, headers=headers, limits=limits)
+        return call_json(send, WHO, self.now, method="GET", url=url)
 
 
 class Utterance(BaseModel):

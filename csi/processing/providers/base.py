@@ -2,15 +2,34 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from csi.errors import CsiError
 from csi.processing.collection_models import ErrorType, VideoSummary
 
+SummaryType = Literal["short", "detailed", "executive"]
 Fault = Literal["transient", "absent", "refused", "account", "quota", "unknown"]
 """transient: repeat the call · absent: there is nothing to transcribe · refused: this input never succeeds · account:
 every call is refused until the operator acts (key, access, credit) · quota: no day's budget pays for the call ·
 unknown: the request may have been carried out."""
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """One request to a provider, without its query. `status` None: it has no answer."""
+
+    method: str
+    endpoint: str
+    status: int | None
+    duration_ms: float
+
+    def audit_fields(self) -> dict[str, Any]:
+        return {
+            "api_method": self.method,
+            "api_endpoint": self.endpoint,
+            "api_response_code": self.status,
+            "duration_ms": self.duration_ms,
+        }
 
 
 class ProviderError(CsiError):
@@ -32,6 +51,7 @@ class ProviderError(CsiError):
     ) -> None:
         super().__init__(message)
         self.cause = cause or message
+        self.call: ApiCall | None = None
         self.fault, self.code, self.error_type = fault, code, error_type
         self.retry_after, self.status = retry_after, status
 
@@ -104,6 +124,14 @@ class SummaryInput:
     text: str
     max_bullets: int = 6
     focus_areas: tuple[str, ...] = ()
+    summary_type: SummaryType = "short"
+
+    @property
+    def bullets_wanted(self) -> int:
+        """A detailed summary has twice as many, one for a person who decides half as many."""
+        return {"short": self.max_bullets, "detailed": 2 * self.max_bullets, "executive": -(-self.max_bullets // 2)}[
+            self.summary_type
+        ]
 
 
 @dataclass(frozen=True)

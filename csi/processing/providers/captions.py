@@ -1,7 +1,7 @@
 """The provider `captions`: YouTube's captions by youtube-transcript-api, or an endpoint that serves json3."""
 
+import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,7 +9,7 @@ from csi import clock
 from csi.errors import MissingSetting
 from csi.net import Net
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest, base_language
-from csi.processing.providers.http_errors import call_json
+from csi.processing.providers.http_errors import call_json, record_call
 from csi.processing.providers.transcript_files import from_json
 
 NEEDS = "captions need the extra: pip install 'creator-signals[processing]' (or set transcription.captions.base_url)"
@@ -48,7 +48,7 @@ class CaptionTranscriber:
         query = {"v": request.video_id, "fmt": "json3"} | ({"lang": request.languages[0]} if request.languages else {})
         url = f"{self._base}/api/timedtext?{urlencode(query)}"
         try:
-            data = call_json(lambda: self._net.get(url), "captions", self._now)
+            data = call_json(lambda: self._net.get(url), "captions", self._now, method="GET", url=url)
         except ProviderError as error:
             if error.status == 404:
                 raise _absent(*NO_CAPTIONS) from None
@@ -111,5 +111,17 @@ def _library() -> Any:
     except ImportError as error:
         raise MissingSetting(NEEDS) from error
     session = Session()
-    session.request = partial(session.request, timeout=TIMEOUT)  # type: ignore[method-assign]  # the library sets no timeout
+    send = session.request
+
+    def request(method: str, url: str, **options: Any) -> Any:
+        """With a timeout, which the library does not set, and in the audit log."""
+        started, status = time.monotonic(), None
+        try:
+            answer = send(method, url, **{"timeout": TIMEOUT, **options})
+            status = getattr(answer, "status_code", None)
+            return answer
+        finally:
+            record_call(method, url, status, started)
+
+    session.request = request  # type: ignore[assignment]
     return YouTubeTranscriptApi(http_client=session)

@@ -5,11 +5,13 @@ import re
 from collections import Counter
 
 from csi.processing.collection_models import VideoSummary
-from csi.processing.providers.base import AskModel, SummaryInput, SummaryResult
+from csi.processing.providers.base import AskModel, SummaryInput, SummaryResult, SummaryType
 from csi.processing.sanitize import markdown_line
 
 MODEL = "csi-extractive-1"
 NOTE = "Sentences taken from the transcript word for word; no language model was used."
+SENTENCES: dict[SummaryType, int] = {"short": 2, "detailed": 6, "executive": 4}
+"""Of the paragraph, by the type of summary."""
 LONGEST_SENTENCE = 60
 LONGEST_PIECE = 600
 MOST_SENTENCES = 20_000
@@ -38,11 +40,12 @@ class ExtractiveSummariser:
         weights = Counter(word for sentence in sentences for word in _words(sentence))
         for word in (word for area in source.focus_areas for word in _words(area)):
             weights[word] *= 3
-        best = _best_sentences(sentences, weights, source.max_bullets)
+        best = _best_sentences(sentences, weights, source.bullets_wanted)
+        told = best[: SENTENCES[source.summary_type]]
         summary = VideoSummary(
             bullets=[sentences[index] for index in sorted(best)],
             key_concepts=[word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]],
-            executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(best[:2]))]),
+            executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(told))]),
         )
         made = {kind: _document(kind, source, summary, sentences) for kind in documents}
         return SummaryResult(summary, MODEL, made)

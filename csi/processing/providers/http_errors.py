@@ -1,13 +1,16 @@
 """Call a provider over HTTP. Every error becomes a ProviderError."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from csi import clock
 from csi.errors import NetError
 from csi.net import HttpResponse
 from csi.processing.collection_models import ErrorType
-from csi.processing.providers.base import Fault, ProviderError
+from csi.processing.providers.base import ApiCall, Fault, ProviderError
 
 MAX_RETRY_AFTER = 3600.0
 _OUTCOME_UNKNOWN = (409, 504, 524)
@@ -16,10 +19,38 @@ _OUTCOME_UNKNOWN = (409, 504, 524)
 _CAUSES = {"authentication": "authentication failed", "no_credit": "the account has no credit"}
 
 
-def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], float]) -> dict[str, Any]:
-    """Send the request and return the JSON object of its answer."""
+_recorded: ContextVar[list[ApiCall] | None] = ContextVar("recorded_calls", default=None)
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[ApiCall]]:
+    """The requests to providers that are made inside, for the audit log. A ProviderError gets the last one."""
+    calls: list[ApiCall] = []
+    token = _recorded.set(calls)
+    try:
+        yield calls
+    except ProviderError as error:
+        error.call = error.call or (calls[-1] if calls else None)
+        raise
+    finally:
+        _recorded.reset(token)
+
+
+def record_call(method: str, url: str, status: int | None, started: float) -> None:
+    calls = _recorded.get()
+    if calls is not None:
+        milliseconds = round(1000 * (time.monotonic() - started), 1)
+        calls.append(ApiCall(method, url.partition("?")[0][:500], status, milliseconds))
+
+
+def call_json(
+    send: Callable[[], HttpResponse], who: str, now: Callable[[], float], *, method: str, url: str
+) -> dict[str, Any]:
+    """Send the request and return the JSON object of its answer. `method` and `url` are for the audit log."""
+    started, status = time.monotonic(), None
     try:
         answer = send()
+        status = answer.status
     except NetError as error:
         # A request that was never sent is certainly not carried out.
         fault: Fault = "unknown" if error.sent else "transient"
@@ -28,6 +59,8 @@ def call_json(send: Callable[[], HttpResponse], who: str, now: Callable[[], floa
         raise ProviderError(
             f"{who}: {error}", fault=fault, code=f"net_{error.kind}", error_type=kind, cause=words or None
         ) from error
+    finally:
+        record_call(method, url, status, started)
     if answer.status != 200:
         raise refusal(answer, who, now())
     found = answer.json_object()
@@ -46,9 +79,11 @@ def refusal(answer: HttpResponse, who: str, now: float) -> ProviderError:
     fault: Fault = "refused"
     kind: ErrorType = "api_error"
     code, wait = f"http_{status}", None
-    if status == 402 or any(hint in word.lower() for hint in ("balance", "insufficient_quota", "credit", "billing")):
+    if status == 401:  # its words may link to a page about billing
+        fault, code = "account", "authentication"
+    elif status == 402 or any(hint in word.lower() for hint in ("balance", "insufficient_quota", "credit", "billing")):
         fault, code, kind = "account", "no_credit", "quota_exceeded"
-    elif status in (401, 403):
+    elif status == 403:
         fault, code = "account", "authentication"
     elif status == 429:
         fault, kind, wait = "transient", "quota_exceeded", _retry_after(answer, now)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from csi.errors import ConfigError
 from csi.net import HttpLimits, Net
 from csi.processing.collection_models import Text, VideoSummary
 from csi.processing.money import exact, round_up
-from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult
+from csi.processing.providers.base import AskModel, ModelReply, ProviderError, SummaryInput, SummaryResult, SummaryType
 from csi.processing.providers.http_errors import call_json
 from csi.processing.sanitize import plain_line
 from csi.processing.settings import OpenAISettings
@@ -27,6 +28,11 @@ MILLION = Decimal(1_000_000)
 CHARACTERS_PER_TOKEN = 3
 """Fewer than the usual four: an estimate that is too low would exceed the budget."""
 MAX_TOKENS = 100_000_000
+FORMS: dict[SummaryType, str] = {
+    "short": "",
+    "detailed": "Write it in detail: every point of the video, and an executive_summary of two to three paragraphs.",
+    "executive": "Write it for a person who decides: the executive_summary matters most, results first.",
+}
 SHIPPED = Path(__file__).resolve().parents[1] / "prompts"
 _HEAD = re.compile(
     r'\A---\nid: "?(?P<id>[\w.-]{1,64})"?\nversion: "?(?P<version>[\w.-]{1,32})"?\n---\n(?P<text>.+)\Z', re.DOTALL
@@ -99,13 +105,15 @@ class ChatClient:
         limits = HttpLimits(total=self.settings.timeout)
         url = f"{self.settings.base_url}/chat/completions"
         content = json.dumps(body).encode()
-        data = call_json(lambda: self.net.post(url, body=content, headers=headers, limits=limits), WHO, self.now)
+        send = partial(self.net.post, url, body=content, headers=headers, limits=limits)
+        data = call_json(send, WHO, self.now, method="POST", url=url)
         return read_reply(data, system + user)
 
     def check_access(self) -> None:
         """A free request that needs the key. ProviderError `account` when the key is refused."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        call_json(lambda: self.net.get(f"{self.settings.base_url}/models", headers=headers), WHO, self.now)
+        url = f"{self.settings.base_url}/models"
+        call_json(lambda: self.net.get(url, headers=headers), WHO, self.now, method="GET", url=url)
 
     def _price(self, tokens_in: int, tokens_out: int, rounded: Callable[[Decimal], Decimal]) -> Decimal:
         settings = self.settings
@@ -180,8 +188,9 @@ class OpenAISummariser:
         def asked(part: str, prompt: str, user: str) -> ModelReply:
             focus = ", ".join(source.focus_areas) or "the most important points"
             # Not str.format: a prompt contains JSON, whose braces must stay.
-            text = self.prompts[prompt].text.replace("{max_bullets}", str(source.max_bullets))
-            replies.append(ask(part, text.replace("{focus_areas}", focus), user))
+            text = self.prompts[prompt].text.replace("{max_bullets}", str(source.bullets_wanted))
+            form = f"\n{FORMS[source.summary_type]}" if prompt in ("summary", "merge") else ""
+            replies.append(ask(part, text.replace("{focus_areas}", focus) + form, user))
             return replies[-1]
 
         head = f"Title: {source.title}\nChannel: {source.channel}\n\n"

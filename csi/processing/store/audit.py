@@ -20,6 +20,7 @@ SENSITIVE_TEXT: dict[str, str | None] = {
     "route": None,  # published titles and ids
     "skip": None,
     "wait": None,
+    "step_failed": DERIVED,
     "retry_video": None,
     "queue_transcription": None,
     "fetch": SPEECH,

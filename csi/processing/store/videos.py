@@ -93,7 +93,7 @@ def fail(video: ProcessingVideo, error: str, now: float) -> ProcessingVideo:
 
 def skip(video: ProcessingVideo, why: str, now: float) -> ProcessingVideo:
     """The specification reaches `skipped` only through `failed`; both changes are one commit."""
-    failed = video if video.status == "failed" else fail(video, why, now)
+    failed = video if video.status == "failed" else move(video, "failed", now, last_error=why)  # a rule is no error
     return move(failed, "skipped", now, last_error=why)
 
 
@@ -185,6 +185,14 @@ def channels(limit: int) -> list[tuple[str, str]]:
 
 def pipelines() -> list[str]:
     return [row[0] for row in fetch("SELECT DISTINCT pipeline FROM videos ORDER BY pipeline")]
+
+
+def planned(start: float, end: float) -> int:
+    """Videos that waited for admission in that time: discovered before its end, and not admitted before its start."""
+    sql = """SELECT count(DISTINCT s.video_id) FROM steps s WHERE s.new = 'discovered' AND s.at < ?
+             AND NOT EXISTS (SELECT 1 FROM steps later WHERE later.video_id = s.video_id AND later.id > s.id
+                             AND later.at < ?)"""
+    return number(sql, end, start)
 
 
 def counts() -> dict[str, int]:
