@@ -48,6 +48,9 @@ class Terminal:
         self.read_until(question)
         os.write(self._fd, f"{text}\n".encode())
 
+    def press(self, key: str) -> None:
+        os.write(self._fd, key.encode())
+
     def interrupt(self) -> None:
         os.write(self._fd, b"\x03")
 
@@ -119,6 +122,12 @@ def test_from_the_wheel_to_the_first_event(tmp_path: Path) -> None:
             assert link, run.text
             with httpx.Client(follow_redirects=True) as browser:
                 assert "Sign out" in browser.get(link[0]).text
+            top = Terminal([csi, "--env-file", "env", "top", "--interval", "1s"], home, env)
+            top.read_until("NEWEST EVENTS")
+            top.press("\r")
+            top.read_until("occurred")
+            top.press("q")
+            assert top.code() == 0, top.text
         finally:
             run.interrupt()
             code = run.code()

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import sys
 import time
@@ -18,11 +19,12 @@ from csi.admin import backup_restore
 from csi.cli import main, output, top
 from csi.cli import reload as reload_command
 from csi.cli.main import COMMANDS, GROUPS, cli
-from csi.errors import ConfigError, CsiError, StoreError
+from csi.errors import ConfigError, CsiError, PortInUse, StoreError
 from csi.runtime import open_runtime
 from csi.store import db, reload_results
 from csi.web.config_watch import ConfigWatch
 from csi.web.shared_state import Sidecar
+from tests.fakes.pages import ROOT
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 
@@ -101,6 +103,33 @@ def test_a_wide_bind_without_a_token_is_a_warning(config):
 def test_tasks_dlq_lists_dead_letters(config):
     assert call(config, "db", "migrate").exit_code == 0
     assert call(config, "tasks", "dlq", "--json").output == call(config, "dlq", "list", "--json").output
+
+
+def test_run_receiver_says_what_is_in_its_way(config):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        taken = f"http://127.0.0.1:{door.getsockname()[1]}/api/v1/signals/ingest"
+        done = call(config, "run", "--receiver", CSI_UA_ENDPOINT=taken)
+    assert isinstance(done.exception, PortInUse)
+    assert "if it is a receiver, leave out --receiver" in str(done.exception)
+    elsewhere = call(config, "run", "--receiver", CSI_UA_ENDPOINT="https://example.org/in")
+    assert isinstance(elsewhere.exception, ConfigError)
+    assert "our receiver on this machine cannot be https://example.org/in" in str(elsewhere.exception)
+
+
+def test_a_login_link_needs_a_token(config, tmp_path):
+    assert "set CSI_ADMIN_TOKEN" in str(call(config, "login-link").exception)
+    (tmp_path / "state").mkdir()
+    done = call(
+        config, "login-link", "--url", "https://csi.example.org/", CSI_ADMIN_TOKEN="a-token-0123456789-of-the-test"
+    )
+    assert re.fullmatch(r"https://csi\.example\.org/login\?key=[\w-]{43}\n", done.output), done.output
+    assert (tmp_path / "state" / "sidecar-login-link").stat().st_mode & 0o777 == 0o600
+
+
+def test_make_help_lists_every_target():
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
+    assert targets == set(re.findall(r"^([a-z-]+):.*##", text, re.MULTILINE))
 
 
 # ── restore ─────────────────────────────────────────────────────────────────────────────────────────────
