@@ -88,6 +88,7 @@ class FeedAdapter(WatchedSource):
     name = SOURCE
     key_stems = ("feed:",)
     newest_first = True
+    lists_the_past = True
     Settings = FeedSettings
     settings: FeedSettings
 

@@ -246,7 +246,9 @@ def _outcome(rt: Runtime, watch: Watch, position: Position, reading: ReadResult)
     if is_empty:
         # At the third empty read in a row, and at each one after it.
         if watch.empty_reads + 1 >= watch_health.EMPTY_READS:
-            raise SourceError("the feed lists no items any more, although it did before", kind="empty")
+            respects = rt.settings.sources[watch.source].waits_for_caches
+            text = "the feed lists no items any more, although it did before"
+            raise SourceError(text, kind="empty", retry_after=watch.interval_seconds if respects else None)
         # Without validators the next read is complete: the same empty response must not count as unchanged.
         reading = replace(reading, etag=None, last_modified=None)
     with exclusive_on_sqlite(POLL_SECTION):
@@ -523,7 +525,7 @@ def _next_poll(rt: Runtime, watch: Watch, found: ReadOutcome, found_new: bool, n
     respects = rt.settings.sources[watch.source].waits_for_caches
     at = quota_schedule.next_poll(rt, watch, found_new, now, found.reading.fresh_until if respects else None)
     at = push_tracking.next_poll(rt, watch, at, now)
-    if found.changes.get("empty_reads"):
+    if found.changes.get("empty_reads") and not (respects and found.reading.fresh_until):
         return min(at, now + watch_health.EMPTY_RETRY * rt.rng.uniform(0.8, 1.0))
     if watch.first_read_at is None and not respects and at - now >= FIRST_SPREAD:
         return now + (at - now) * rt.rng.uniform(0.1, 1.0)  # spreads watches that were added together

@@ -159,6 +159,8 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
     # Longer than a minute only where the host is known to answer other watches: else its recovery is noticed late.
     longest = min(max(PATIENCE * (now - since), MINUTE), HOUR) if _is_fine(host, since, now) else MINUTE
     wait = _doubling(watch, longest) * rng.uniform(0.8, 1.0)
+    if failure.kind == "empty" and failure.retry_after is not None:
+        wait = failure.retry_after * rng.uniform(0.9, 1.0)  # not more often than while it listed items
     return Verdict("suspect" if suspect else "backing_off", since, now + wait, ask)
 
 

@@ -19,6 +19,7 @@ ON_TIME_SECONDS = 120.0
 """The least time that a watch with a short interval gets to count as polled on time."""
 NAMES = 5
 
+FEEDS = "feed"
 REDDIT_OAUTH = "reddit_oauth"
 REPORTED = "the API reported its daily quota as used up"
 HOUR, DAY = 3600.0, 86_400.0
@@ -48,6 +49,7 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
         yield _outage(host, facts)
     yield from _denied(facts)
     yield from _gone(facts)
+    yield from _empty(facts)
     yield from _stale_feeds(facts)
     yield from _quiet(facts)
 
@@ -94,7 +96,8 @@ def _longest_wait(watch: WatchTimes, idle_interval: float) -> float:
 def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
     """More than half of a source is not read: late, or failing."""
     now, watches = facts.now, facts.watches_of(plan.name)
-    bad = [one for one in watches if not is_on_time(one, plan.idle_interval, now) or is_failing(one, now)]
+    read = [one for one in watches if not _is_empty_feed(one)]
+    bad = [one for one in read if not is_on_time(one, plan.idle_interval, now) or is_failing(one, now)]
     if not (plan.watches or watches) or (watches and 2 * len(bad) <= len(watches)):
         return
     unexplained = [one for one in bad if not _is_reported(one, facts)]
@@ -266,6 +269,33 @@ def _gone(facts: SystemFacts) -> Iterator[Problem]:
             cause=f"the API confirms {dead:,} of {len(found):,}" if dead else _common_error(found),
             is_proven=True,
             revision=int(max(one.gone_at or 0.0 for one in found)),
+        )
+
+
+def _is_empty_feed(watch: WatchTimes) -> bool:
+    """It answers, and lists nothing any more. The items of some feeds expire (incidents, job offers, events), so this
+    is a notice; where several feeds of a host do so at once, `health` is `outage`."""
+    return watch.source == FEEDS and watch.error_kind == "empty" and watch.health == "backing_off"
+
+
+def _empty(facts: SystemFacts) -> Iterator[Problem]:
+    away = {host.host for host in facts.outages}
+    silent_feeds = [one for one in facts.watches if _is_empty_feed(one) and one.host not in away]
+    empty = [(one.health_since or facts.now, one) for one in silent_feeds]
+    for source, day, found in _by_day(empty):
+        since = [one.health_since or facts.now for one in found]
+        yield Problem(
+            "watch_gone",
+            f"{source} empty {day}",
+            "notice",
+            f"{source}: {_watches(len(found))} empty since {day}: {_names(found)}",
+            "nothing new of them is seen; each is still polled at its interval",
+            "open them in a browser; nothing is wrong where their items expire; else correct the address in the "
+            "configuration, or `csi sources pause WATCH`",
+            min(since),
+            fails=("alert",),
+            cause=_common_error(found),
+            revision=int(max(since)),
         )
 
 

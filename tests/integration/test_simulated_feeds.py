@@ -17,8 +17,11 @@ from csi.simulator.feeds.app import feeds_app
 from csi.simulator.feeds.documents import BODY_FAULTS, RENDERERS
 from csi.simulator.feeds.site import REDIRECT_FAULTS, STATUS_FAULTS, FeedSite
 from csi.simulator.hub import SimulatedHub
+from csi.status import facts
+from csi.status.verdict import judge
 from csi.store import db
 from csi.store.models import Event, Watch
+from csi.worker.maintenance import write_heartbeat
 from tests.fakes.background_server import serve_in_background
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
@@ -98,7 +101,7 @@ def test_a_fault_is_shown_on_its_watch_and_the_neighbour_is_read(tmp_path, clock
         assert [one["title"] for one in subjects()[before:]].count("Neighbour") == 1
         bad, good = list(Watch.select().order_by(Watch.id))
         assert (good.health, good.errors) == ("healthy", 0)
-        harmless = ("newline", "cut", "moved", "moved_for_now", "no_dates", "year_9999", "same_guid", "no_items")
+        harmless = ("newline", "cut", "moved", "moved_for_now", "no_dates", "year_9999", "same_guid")
         assert (bad.errors == 0) is (fault in harmless), (bad.errors, bad.last_error)
         site.set_fault("rss-1", "")
         site.publish("rss-1", "After the fault")
@@ -106,6 +109,43 @@ def test_a_fault_is_shown_on_its_watch_and_the_neighbour_is_read(tmp_path, clock
         titles = [one["title"] for one in subjects()]
         assert titles.count("After the fault") == 1
         assert titles.count("Neighbour") == 1
+
+
+def problems(rt):
+    write_heartbeat(rt, rt.now())
+    return {one.id: one for one in judge(facts.gather(rt)).problems if one.kind.page == "/sources"}
+
+
+def test_a_feed_that_lists_nothing_any_more_is_an_error_at_its_third_read_and_a_notice(tmp_path, clock):
+    with installed(tmp_path, clock, "rss") as (line, site):
+        line.run()
+        posts, site.feeds["rss-1"].posts = site.feeds["rss-1"].posts, []
+        asked = len(site.requests)
+        while (row := Watch.get()).errors == 0:
+            assert len(site.requests) - asked <= 3
+            line.wait(10, step=5)
+        assert len(site.requests) - asked == 3
+        assert (row.health, row.error_kind) == ("backing_off", "empty")
+        assert "lists no items any more" in row.last_error
+        asked = len(site.requests)
+        line.wait(HOUR, step=60)
+        assert len(site.requests) - asked <= HOUR / 300 / 0.9 + 1, "not more often than while it listed items"
+        notice = problems(line.rt)["watch_gone"]
+        assert (notice.severity, "empty" in notice.what, "lists no items" in notice.cause) == ("notice", True, True)
+        assert set(problems(line.rt)) == {"watch_gone"}
+        site.feeds["rss-1"].posts = posts
+        site.publish("rss-1", "Again")
+        line.wait(300, step=60)
+        assert (Watch.get().health, Watch.get().empty_reads, problems(line.rt)) == ("healthy", 0, {})
+
+
+def test_feeds_of_one_host_that_list_nothing_at_once_are_its_outage(tmp_path, clock):
+    with installed(tmp_path, clock, *RENDERERS) as (line, site):
+        line.run()
+        for feed in site.feeds.values():
+            feed.posts = []
+        line.wait(300 + 60, step=5)
+        assert set(problems(line.rt)) == {"host_outage"}
 
 
 def test_a_page_leads_to_its_feed_and_a_private_address_is_refused(tmp_path, clock):
