@@ -37,6 +37,9 @@ WEIGHT, SURGE_WEIGHT = 0.1, 0.5
 SURGE, SURGE_POSTS = 4.0, 20
 LATE = 0.1
 """So many of the listed posts may be old ones that were approved late: they say nothing of how far a page reaches."""
+OVERLAP = 60.0
+"""A read reaches this far behind the last one: in a burst, a post that is listed late at its old time is deeper
+than the first posts that are known."""
 OK_SECONDS = 1800.0
 
 
@@ -139,7 +142,7 @@ class RedditAdapter(WatchedSource):
         if size == 1:
             state["alone_at"] = started
         result = ReadResult(items=tuple(map(_raw, mine)), unreadable=page.unreadable if size == 1 else 0, state=state)
-        if before is None or page.after is None or _reaches(page, before):
+        if before is None or page.after is None or _reaches(page, before - OVERLAP):
             return result
         state["gap"] = {"since": before, "after": page.after, "pages": 1}
         return replace(result, state=state, again_after=1.0)
@@ -249,7 +252,8 @@ def configured_plan(settings: RedditSettings, spacing: float) -> GroupPlan:
 
 
 def reference(text: str) -> str | None:
-    """The subreddit that a user names: `r/python`, or the address of its page. None: the text names none."""
+    """The subreddit that a user names: `r/python`, or the address of its page. None: the text names none. SourceError:
+    no subreddit can have this name."""
     text = text.strip()
     parts = urlsplit(text if "://" in text else f"https://{text}")
     path = text if text.lower().startswith(("r/", "/r/")) else ""
@@ -260,8 +264,8 @@ def reference(text: str) -> str | None:
         return None
     try:
         return subreddit_name(path)
-    except ValueError:
-        return None
+    except ValueError as error:
+        raise SourceError(f"{text[:80]!r} is no subreddit: {error}", kind="malformed") from error
 
 
 def _span(seconds: float) -> str:
@@ -308,15 +312,17 @@ def _level(state: Mapping[str, Any]) -> int | None:
 
 
 def _filled(position: Position, page: Listing, now: float) -> ReadResult:
-    """A page further back. The gap is over when a page reaches the time of the last complete read."""
+    """A page further back. The gap is over when a page reaches OVERLAP before the last complete read; posts are missed
+    where the last page that Reddit lists does not reach that read."""
     gap = position.state["gap"]
     state = {key: value for key, value in position.state.items() if key != "gap"}
     items = tuple(map(_raw, _of(page, position.ref)))
     since, pages = float(gap["since"]), int(gap["pages"]) + 1
-    if _reaches(page, since) or (page.after is None and pages < MOST_PAGES):
+    if _reaches(page, since - OVERLAP) or (page.after is None and pages < MOST_PAGES):
         return ReadResult(items=items, state=state, again_after=1.0)
     if page.after is None or pages >= MOST_PAGES:
-        return ReadResult(items=items, state=state, again_after=1.0, missed_since=since)
+        missed_since = None if _reaches(page, since) else since
+        return ReadResult(items=items, state=state, again_after=1.0, missed_since=missed_since)
     state["gap"] = {"since": since, "after": page.after, "pages": pages}
     return ReadResult(items=items, state=state, again_after=1.0)
 

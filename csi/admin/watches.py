@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from csi.adapters import reddit_subreddit
 from csi.adapters.youtube import page_lookup
 from csi.adapters.youtube.api import ApiSettings, DataApi
 from csi.adapters.youtube.references import FREE_FORMS, Reference, UnknownReference, is_youtube_address, parse_reference
@@ -30,6 +31,7 @@ from csi.store.held_removals import LostWatch, names
 from csi.store.models import Watch
 
 PLAYLISTS, CHANNELS, FEEDS = "youtube_playlist", "youtube_channel_rss", "feed"
+SUBREDDITS = "reddit_subreddit"
 PAGE = {PLAYLISTS: "https://www.youtube.com/playlist?list={ref}", CHANNELS: "https://www.youtube.com/channel/{ref}"}
 FEED = "https://www.youtube.com/feeds/videos.xml?{name}={ref}"
 _FEED_NAMES = {PLAYLISTS: "playlist_id", CHANNELS: "channel_id"}
@@ -158,6 +160,8 @@ def target_of(rt: Runtime, text: str, source: str | None = None) -> WatchTarget:
     for name in names:
         if target := _discovered(rt, name, text.strip()):
             return target
+    if source is None and reddit_subreddit.reference(text):
+        _enabled_source(rt, SUBREDDITS)  # raises: the other sources do not know subreddits
     if source is None:
         parse_reference(text, _replacement_hosts(rt))  # raises: says what is accepted
     raise WatchRefused(f"{text.strip()[:80]!r} names nothing that sources.{source} can watch")
@@ -169,7 +173,8 @@ def _discovered(rt: Runtime, source: str, text: str) -> WatchTarget | None:
     try:
         found = rt.adapter(source).discover(text)
     except SourceError as error:
-        raise WatchRefused(f"{error}; check the address in a browser") from error
+        remedy = "" if error.kind == "malformed" else "; check the address in a browser"
+        raise WatchRefused(f"{error}{remedy}") from error
     return None if found is None else WatchTarget(source, found.ref, found.title, remark=found.remark)
 
 

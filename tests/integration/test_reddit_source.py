@@ -3,6 +3,8 @@
 import random
 from itertools import pairwise
 
+import pytest
+
 from csi.admin import watches as watch_actions
 from csi.status import host_pace
 from csi.store import api_refusals
@@ -112,6 +114,18 @@ def test_a_subreddit_is_added_by_name_and_the_possible_rate_is_told(tmp_path, cl
         added = watch_actions.add(line.rt, "https://www.reddit.com/r/Python/", {})
         assert (added.result, added.target.source, added.target.ref) == ("added", "reddit_subreddit", "python")
         assert "2 subreddits in 1 group, each every 3 min" in (added.remark or "")
+
+
+def test_a_name_that_no_subreddit_has_is_refused_by_its_rule(tmp_path, clock):
+    with reddit(tmp_path, clock, ["aa"]) as (line, site):
+        with pytest.raises(
+            watch_actions.WatchRefused, match=r"'r/no such' is no subreddit: expected .* 2 to 21 letters"
+        ):
+            watch_actions.add(line.rt, "r/no such", {})
+        line.rt.settings.sources.pop("reddit_subreddit")
+        with pytest.raises(watch_actions.WatchRefused, match=r"sources\.reddit_subreddit is not in the configuration"):
+            watch_actions.add(line.rt, "r/python", {})
+        assert site.asked == []
 
 
 def test_two_busy_hours_with_ten_subreddits_lose_nothing_and_keep_the_limit(tmp_path, clock):

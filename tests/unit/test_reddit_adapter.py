@@ -108,6 +108,22 @@ def test_a_window_that_overflowed_is_read_further_back():
     assert all(result.missed_since is None for result in results.values())
 
 
+def test_posts_listed_a_minute_late_inside_a_burst_are_found():
+    """Five posts a second: at the next read a late one is 250 posts behind the newest one that was known."""
+    adapter, site, clock, _ = made("aa")
+    for tenth in range(0, 1200, 2):
+        at = NOW + tenth / 10
+        site.publish("aa", at=at, late=60.0 if tenth % 50 == 0 else 0.0)
+    states, seen = {"aa": {"read_at": NOW}}, set()
+    for moment in range(60, 240, 5):
+        clock.time = NOW + moment
+        result = read(adapter, "aa", states=states)["aa"]
+        assert result.missed_since is None
+        seen |= {adapter.item_key(item) for item in result.items}
+        states = {"aa": dict(result.state)}
+    assert seen == {f"reddit:post:{post.id}" for post in site.posts["aa"]}
+
+
 def test_more_than_a_thousand_posts_are_reported_as_missed():
     adapter, site, clock, _ = made("aa")
     for second in range(1500):
@@ -221,6 +237,9 @@ def test_names_and_addresses():
     assert reference("r/Python") == reference("https://www.reddit.com/r/Python/new/") == "Python"
     assert reference("https://example.org/r/python") is None
     assert reference("@someone") is None
+    for text in ("r/no such", "r/x", "https://www.reddit.com/r/no-such/", "https://reddit.com/r/"):
+        with pytest.raises(SourceError, match=r"no subreddit: .* 2 to 21 letters, digits and underscores"):
+            reference(text)
 
 
 def test_the_prds_block_loads_as_written():
