@@ -34,10 +34,19 @@ class ProcessingSecrets:
     notify_urls: tuple[str, ...] = field(default=(), repr=False)
     ingester: str | None = field(default=None, repr=False)
     youtube: str | None = field(default=None, repr=False)
+    admin: str | None = field(default=None, repr=False)
 
     @property
     def all(self) -> list[str]:
-        values = (self.assemblyai, self.webhook, self.openai, self.ingester, self.youtube, *self.notify_urls)
+        values = (
+            self.assemblyai,
+            self.webhook,
+            self.openai,
+            self.ingester,
+            self.youtube,
+            self.admin,
+            *self.notify_urls,
+        )
         return [value for value in values if value]
 
 
@@ -87,6 +96,7 @@ def read_secrets(
         openai=read(openai.api_key_env, needed=uses_openai) if openai.api_key_env else None,
         notify_urls=tuple(split_urls(read(settings.notifications.urls_env, spaces=True) or "")),
         ingester=read(settings.ingester_token_env) if settings.ingester_url else None,
+        admin=read(settings.admin_token_env),
         youtube=read(settings.facts.youtube_key_env, needed=True) if settings.facts.youtube_key_env else None,
     )
 

@@ -135,6 +135,12 @@ class NotificationSettings(SettingsBlock):
     public_url: Url | None = None
 
 
+class PageSettings(SettingsBlock):
+    """`thumbnails`: browsers load images from YouTube (i.ytimg.com); else the pages load nothing from other hosts."""
+
+    thumbnails: bool = False
+
+
 class DigestSettings(SettingsBlock):
     enabled: bool = True
     notify: bool = True
@@ -173,6 +179,7 @@ class ProcessingSettings(SettingsBlock):
     log_format: Literal["auto", "json", "text"] = "auto"
     ingester_url: Url | None = None
     ingester_token_env: Variable = "CSI_ADMIN_READ_TOKEN"  # noqa: S105 a name
+    admin_token_env: Variable = "CSI_ADMIN_TOKEN"  # noqa: S105 a name
     routes: dict[Annotated[str, Field(min_length=1, max_length=512)], SignalRoute] = DEFAULT_ROUTES
     budget: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
@@ -180,6 +187,7 @@ class ProcessingSettings(SettingsBlock):
     transcription: TranscriptionSettings = TranscriptionSettings()
     summarization: SummarizationSettings = SummarizationSettings()
     notifications: NotificationSettings = NotificationSettings()
+    pages: PageSettings = PageSettings()
     digest: DigestSettings = DigestSettings()
     dlq: DeadLetterSettings = DeadLetterSettings()
     retention: AuditRetentionSettings = AuditRetentionSettings()

@@ -25,10 +25,12 @@ from csi.processing import status
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
 from csi.processing.collection_models import DeadLetterJobDocument
 from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
-from csi.processing.pages import video_json
+from csi.processing.pages import summary_feed, video_json
+from csi.processing.pages.dead_job_buttons import act_on_dead_job
 from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
+from csi.processing.pages.reading import render_markdown, transcript_lines
 from csi.processing.pages.video_list import video_list_facts
-from csi.processing.pipeline.runs import describe_run
+from csi.processing.pipeline.runs import describe_run, make_digest
 from csi.processing.problems import judge
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, db, dead_jobs, jobs, paid_calls, received_events, runs, videos
@@ -40,6 +42,7 @@ NO_PAGES = (
     "link that works once"
 )
 TEMPLATES = Path(__file__).parent / "templates"
+THUMBNAIL_HOST = "https://i.ytimg.com"
 MAX_ROWS = 50
 MAX_DEAD_JOBS = 200
 MAX_TEXT = 200_000
@@ -79,18 +82,24 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
         "/ui": ("overview.html", lambda request: overview(rt)),
         "/ui/videos": ("videos.html", lambda request: video_list_facts(rt, request)),
         "/ui/videos/{video_id}": ("video.html", lambda request: video_facts(rt, request)),
-        "/ui/run": ("run.html", lambda request: run_facts(rt)),
+        "/ui/run": ("run.html", lambda request: run_facts(rt, rt.today())),
+        "/ui/runs/{day}": ("run.html", lambda request: run_facts(rt, request.path_params["day"])),
+        "/ui/digests/{day}": ("digest.html", lambda request: digest_facts(rt, request.path_params["day"])),
         "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
     }
     found = [Route(path, _page(rt, password, login, template, facts)) for path, (template, facts) in pages.items()]
     if password is None and login is not None:
         found.append(Route(LOGIN_PATH, sign_in(login)))
+    if secrets.admin:
+        act = act_on_dead_job(rt, secrets.admin, lambda text, status: _html(str(escape(text)), status))
+        found.append(Route("/ui/deadletters", _guarded(act, password, login), methods=["POST"]))
     if secrets.webhook:
         found.append(Route(WEBHOOK_PATH, webhook(rt, secrets.webhook), methods=["POST"]))
     found += [
         Route(READY_PATH, health(rt, "ready")),
         Route(LIVE_PATH, health(rt, "live")),
         Route(METRICS_PATH, metrics(rt, lambda request: _is_authorized(request, password))),
+        *summary_feed.routes(rt, None if password is None else lambda request: _has_password(request, password)),
         *video_json.routes(rt, None if password is None else lambda request: _has_password(request, password)),
     ]
     return [*found, Route("/ui/static/{name}", static_file)]
@@ -108,21 +117,38 @@ def overview(rt: Processing) -> dict[str, Any]:
     }
 
 
-def run_facts(rt: Processing) -> dict[str, Any]:
-    return {"run": describe_run(rt, rt.today()), "past": runs.page(30)}
+def run_facts(rt: Processing, day: str) -> dict[str, Any] | None:
+    """None: there was no run on that day."""
+    if day != rt.today() and runs.find(day) is None:
+        return None
+    return {"run": describe_run(rt, day), "past": runs.page(60)}
+
+
+def digest_facts(rt: Processing, day: str) -> dict[str, Any] | None:
+    if day != rt.today() and runs.find(day) is None:
+        return None
+    return {"day": day, "digest": render_markdown(make_digest(rt, describe_run(rt, day))[0])}
 
 
 def video_facts(rt: Processing, request: Request) -> dict[str, Any] | None:
     video = videos.find(request.path_params["video_id"])
     if video is None:
         return None
-    texts = {one.kind: rt.artifacts.read(one) for one in artifacts.of_video(video.id) if "json" not in one.kind}
+    files = {one.kind: one for one in artifacts.of_video(video.id)}
+    full = files.get("transcript_json")
+    order = sorted(files, key=lambda kind: (kind == "transcript", kind != "summary", kind))
+    texts = {kind: rt.artifacts.read(files[kind]) for kind in order if "json" not in kind}
     return {
         "video": video,
         "steps": [(name, clock.iso(at)) for name, at in videos.steps(video.id)],
         "jobs": [(job, paid_calls.spent_on(job.id)) for job in jobs.of_video(video.id)],
         "entries": audit.search(limit=100, correlation=video.correlation_id),
-        "texts": {kind: (text or "the file no longer exists")[:MAX_TEXT] for kind, text in texts.items()},
+        "texts": {
+            kind: render_markdown((text or "the file no longer exists")[:MAX_TEXT]) for kind, text in texts.items()
+        },
+        "lines": transcript_lines(video.id, rt.artifacts.read(full) if full else None),
+        "waits": jobs.wait_of(video.id),
+        "thumbnails": rt.settings.pages.thumbnails,
     }
 
 
@@ -137,6 +163,7 @@ def dead_letter_facts(rt: Processing, ingester: IngesterClient, request: Request
     rows = [_job_row(job.doc) for job in found] + [_event_row(letter, ingester.url or "") for letter in events.letters]
     return {
         "shown": state,
+        "can_act": rt.secrets.admin is not None,
         "rows": sorted(rows, key=lambda row: row["died_at"] or 0.0, reverse=True),
         "jobs": len(found),
         "events": events.total,
@@ -206,13 +233,26 @@ def _page(rt: Processing, password: str | None, login: LocalLogin | None, templa
             return _html("the database cannot be read; see the receiver's log", 503)
         if found is None:
             return _html("there is no such page", 404)
-        return _html(_templates().get_template(template).render(found | shared), 200)
+        page = _html(_templates().get_template(template).render(found | shared), 200)
+        if rt.settings.pages.thumbnails:
+            policy = _HEADERS["Content-Security-Policy"].replace("img-src 'self'", f"img-src 'self' {THUMBNAIL_HOST}")
+            page.headers["Content-Security-Policy"] = policy
+        return page
+
+    async def serve(request: Request) -> Response:
+        return await to_thread.run_sync(render, request, limiter=threads)
+
+    return _guarded(serve, password, login)
+
+
+def _guarded(handler: Handler, password: str | None, login: LocalLogin | None) -> Handler:
+    """For browsers that `login` has signed in, and for those that know the password."""
 
     async def serve(request: Request) -> Response:
         if login is not None and login.is_signed_in(request.cookies.get(COOKIE, "")) and _is_local(request):
-            return await to_thread.run_sync(render, request, limiter=threads)
+            return await handler(request)
         if password is not None and _has_password(request, password):
-            return await to_thread.run_sync(render, request, limiter=threads)
+            return await handler(request)
         if password is None:
             return _html(NO_PAGES, 403)
         return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")

@@ -10,10 +10,10 @@ from starlette.routing import Route
 
 from csi.errors import StoreError
 from csi.processing.pages.health import Handler
+from csi.processing.pages.video_list import MAX_FOUND, bullets_of, wanted_videos
 from csi.processing.runtime import Processing
 from csi.processing.states import STATUSES
-from csi.processing.store import artifacts, db, videos
-from csi.processing.store.videos import VideoFilter
+from csi.processing.store import artifacts, db, texts, videos
 
 LIST_PATH, VIDEO_PATH = "/processing/videos", "/processing/videos/{video_id}"
 KINDS = ("summary", "transcript")
@@ -56,16 +56,26 @@ def routes(rt: Processing, has_password: Callable[[Request], bool] | None) -> li
 
         return serve
 
-    return [Route(LIST_PATH, handler(_page)), Route(VIDEO_PATH, handler(lambda request: _video(rt, request)))]
+    return [
+        Route(LIST_PATH, handler(lambda request: _page(rt, request))),
+        Route(VIDEO_PATH, handler(lambda request: _video(rt, request))),
+    ]
 
 
-def _page(request: Request) -> dict[str, Any]:
+def _page(rt: Processing, request: Request) -> dict[str, Any]:
     status = request.query_params.get("status")
     if status is not None and status not in STATUSES:
         raise _WrongParameter(f"status: must be one of {', '.join(STATUSES)}")
     limit, offset = _whole(request, "limit", 50, MAX_ROWS), _whole(request, "offset", 0, 10**9)
-    found = videos.page(limit + 1, wanted=VideoFilter(status=status), offset=offset)
-    shown = [_described(one) for one in found[:limit]]
+    given = dict(request.query_params)
+    try:
+        words = given.get("text")
+        ids = tuple(one.video_id for one in texts.search(words, MAX_FOUND)) if words else None
+        wanted = wanted_videos(rt, given, ids)
+    except ValueError as error:
+        raise _WrongParameter("day: must be YYYY-MM-DD; since: a duration such as 24h") from error
+    found = videos.page(limit + 1, wanted=wanted, offset=offset)
+    shown = [_described(one) | {"kind": one.kind, "bullets": bullets_of(one)} for one in found[:limit]]
     return {"videos": shown, "next": offset + limit if len(found) > limit else None}
 
 

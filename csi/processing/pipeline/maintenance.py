@@ -14,6 +14,7 @@ from csi.processing.pipeline import (
     summarise,
     transcribe,
 )
+from csi.processing.pipeline.index_texts import index_texts
 from csi.processing.receiver_database import count_after
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.status import WORKER
@@ -51,6 +52,7 @@ def maintain(rt: Processing) -> list[StepWake]:
         heartbeats.record(WORKER, now, _intake_error(rt))
         audit.prune(now, 200)
     runs.update_runs(rt)
+    index_texts(rt)
     return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from csi import clock
 from csi.processing.collection_models import VideoDocument
 from csi.processing.states import FIRST, STAGE_OF, IllegalTransition, Stage, Status, check_transition
-from csi.processing.store.db import changed, doc_field, dump, fetch, is_postgres, number, one, run
+from csi.processing.store.db import changed, doc_field, dump, fetch, is_postgres, marks, number, one, run
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,12 @@ class VideoFilter:
     """Part of the title, of the channel's name, or of the video id."""
     since: float | None = None
     """Discovered at this time or later."""
+    until: float | None = None
+    """Discovered before this time."""
+    tag: str | None = None
+    kind: str | None = None
+    ids: tuple[str, ...] | None = None
+    """Only these, as the full-text search found them."""
 
 
 EVERY = VideoFilter()
@@ -167,13 +173,24 @@ def matching(wanted: VideoFilter) -> int:
 
 def _where(wanted: VideoFilter) -> tuple[str, list[Any]]:
     columns = {"status = ?": wanted.status, "pipeline = ?": wanted.pipeline, "discovered_at >= ?": wanted.since}
+    columns |= {"discovered_at < ?": wanted.until, "kind = ?": wanted.kind}
+    if wanted.tag is not None:
+        if is_postgres():
+            rows = "jsonb_array_elements_text(COALESCE(doc::jsonb -> 'tags', '[]'::jsonb))"
+            columns[f"EXISTS (SELECT 1 FROM {rows} AS t(value) WHERE t.value = ?)"] = wanted.tag
+        else:
+            columns["EXISTS (SELECT 1 FROM json_each(doc, '$.tags') t WHERE t.value = ?)"] = wanted.tag
     columns[f"{doc_field('channel_id')} = ?"] = wanted.channel
     if wanted.text:
         like = wanted.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
         searched = f"{doc_field('title')} || ' ' || {doc_field('channel_title')} || ' ' || video_id"
         columns[f"LOWER({searched}) LIKE LOWER(?) ESCAPE '!'"] = f"%{like}%"
     given = {sql: value for sql, value in columns.items() if value is not None}
-    return f"WHERE {' AND '.join(given)}" if given else "", list(given.values())
+    conditions, params = list(given), list(given.values())
+    if wanted.ids is not None:
+        conditions.append(f"video_id IN ({marks(wanted.ids)})" if wanted.ids else "1 = 0")
+        params += wanted.ids
+    return f"WHERE {' AND '.join(conditions)}" if conditions else "", params
 
 
 def channels(limit: int) -> list[tuple[str, str]]:
@@ -181,6 +198,20 @@ def channels(limit: int) -> list[tuple[str, str]]:
     ref, name = doc_field("channel_id"), doc_field("channel_title")
     sql = f"SELECT {ref}, MAX({name}) FROM videos GROUP BY {ref} ORDER BY LOWER(MAX({name})), {ref} LIMIT ?"
     return [(ref, name) for ref, name in fetch(sql, limit)]
+
+
+def kinds() -> list[str]:
+    return [row[0] for row in fetch("SELECT DISTINCT kind FROM videos ORDER BY kind")]
+
+
+def tags(limit: int) -> list[str]:
+    """Every tag of a video, by name."""
+    if is_postgres():
+        rows = "jsonb_array_elements_text(COALESCE(doc::jsonb -> 'tags', '[]'::jsonb)) AS t(value)"
+        sql = f"SELECT DISTINCT t.value FROM videos, {rows} ORDER BY 1 LIMIT ?"
+    else:
+        sql = "SELECT DISTINCT t.value FROM videos, json_each(videos.doc, '$.tags') t ORDER BY 1 LIMIT ?"
+    return [row[0] for row in fetch(sql, limit)]
 
 
 def pipelines() -> list[str]:

@@ -1,0 +1,56 @@
+"""The buttons of `/ui/deadletters`: retry, resolve, abandon and reopen dead jobs, with the admin token."""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from csi.errors import CsiError
+from csi.processing.pages.health import Handler
+from csi.processing.pipeline import dead_job_actions
+from csi.processing.runtime import Processing
+from csi.processing.store import db
+
+ACTIONS = ("retry", "resolve", "abandon", "reopen")
+MAX_BODY = 4096
+OPERATOR = "dashboard"
+
+
+def act_on_dead_job(rt: Processing, token: str, refuse: Callable[[str, int], Response]) -> Handler:
+    """The token is a field of the form and in no cookie, so no foreign page can press a button."""
+
+    def act(action: str, job_id: str) -> None:
+        acting = replace(rt, operator=OPERATOR)
+        with db.reading():
+            match action:
+                case "retry":
+                    dead_job_actions.retry(acting, job_id, force=True)
+                case "resolve":
+                    dead_job_actions.close(acting, job_id, "resolved", "by the dashboard")
+                case "abandon":
+                    dead_job_actions.close(acting, job_id, "abandoned", "by the dashboard")
+                case _:
+                    dead_job_actions.reopen(acting, job_id)
+
+    async def serve(request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                return refuse("the form is too large", 413)
+        fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
+            return refuse("the admin token is wrong; nothing was changed", 403)
+        if fields.get("action") not in ACTIONS:
+            return refuse("there is no such action", 400)
+        try:
+            await to_thread.run_sync(act, fields["action"], fields.get("job", ""))
+        except CsiError as error:
+            return refuse(str(error), 409)
+        return RedirectResponse("/ui/deadletters", 303, {"Cache-Control": "no-store"})
+
+    return serve

@@ -1,0 +1,38 @@
+"""Texts as safe HTML: summaries and digests from Markdown, transcripts with links into the video."""
+
+import json
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+MAX_SEGMENTS = 3_000
+
+
+@cache
+def _renderer() -> MarkdownIt:
+    # HTML in the text stays text, and a link may not be `javascript:`: the texts are those of models and strangers.
+    return MarkdownIt("commonmark", {"html": False}).disable("image")
+
+
+def render_markdown(text: str) -> Markup:
+    return Markup(_renderer().render(text))  # noqa: S704 html is off
+
+
+def transcript_lines(video_id: str, text: str | None) -> list[dict[str, Any]]:
+    """The segments of transcript.json with a link to their second. Empty: it has none."""
+    try:
+        segments = json.loads(text or "{}").get("segments")
+    except (ValueError, AttributeError):
+        return []
+    lines = []
+    for segment in segments[:MAX_SEGMENTS] if isinstance(segments, list) else []:
+        seconds = int(segment["start"])
+        minutes, rest = divmod(seconds, 60)
+        link = f"https://www.youtube.com/watch?v={quote(video_id, safe='')}&t={seconds}s"
+        lines.append(
+            {"at": f"{minutes:02d}:{rest:02d}", "link": link} | {n: segment.get(n) for n in ("speaker", "text")}
+        )
+    return lines
