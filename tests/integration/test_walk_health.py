@@ -244,25 +244,6 @@ def test_without_retry_after_the_pause_grows_to_a_minute(tmp_path, clock, status
         assert {(row.health, row.errors) for row in Watch.select()} == {("healthy", 0)}
 
 
-def test_a_watch_that_is_always_throttled_backs_off_alone_and_the_others_of_its_host_go_on(tmp_path, clock):
-    with polling_pipeline(tmp_path, clock, channels=20, feeds={"poll_interval_seconds": 5}) as yt:
-        bad = yt.channels[3]
-        yt.go(30)
-        yt.site.set_faults(f"feed/{bad}:429=5")
-        yt.go(30)
-        began = clock()
-        yt.go(30 * 60)
-        tries = [at for at in yt.net.times(bad) if at >= began]
-        assert len(tries) <= 10
-        assert max(b - a for a, b in pairwise(tries)) > 300
-        others = [yt.net.times(ref) for ref in yt.channels if ref != bad]
-        assert max(b - a for times in others for a, b in pairwise(times) if a >= began) <= 10
-        assert Watch.get(ref=bad).health == "throttled"
-        yt.site.set_faults("")
-        yt.go(HOUR)
-        assert Watch.get(ref=bad).health == "healthy"
-
-
 def test_a_pause_outlives_a_restart(tmp_path, clock):
     with polling_pipeline(tmp_path, clock, channels=6) as yt:
         yt.go(400)
