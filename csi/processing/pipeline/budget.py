@@ -55,7 +55,10 @@ def wait_for_budget(rt: Processing, job: ProcessingJob, exhausted: BudgetExhaust
         needed = str(exhausted.needed)
         error["error_message"] = str(exhausted)
         job = jobs.reread(job)
-        jobs.settle(job, rt.now(), next_at=exhausted.until, waits_for=BUDGET, work={"needed_usd": needed}, **error)
+        work: dict[str, Any] = {"needed_usd": needed}
+        if job.collection == jobs.TRANSCRIPTION and not job.work.get("phase"):
+            work["provider"] = 0  # when money returns, there may be captions, which cost nothing
+        jobs.settle(job, rt.now(), next_at=exhausted.until, waits_for=BUDGET, work=work, **error)
 
 
 def _mark_spent(rt: Processing, needed: Decimal) -> None:
