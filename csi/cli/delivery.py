@@ -16,8 +16,7 @@ from csi import api_models, logs, runtime
 from csi.admin import destinations
 from csi.cli.command import audited, config_and_json_options, config_option, installed, opened
 from csi.cli.output import ago, echo_json, plain, safe, stamp, table
-from csi.config import loader
-from csi.config.settings import looks_like_postgres
+from csi.config import loader, settings
 from csi.doctor import destination_check, run_checks
 from csi.ingester.text import clean
 from csi.status import delivery_problems
@@ -154,7 +153,7 @@ def test(config_path: Path | None, as_json: bool, destination: str | None) -> No
 def _installed_or_new(config_path: Path | None) -> Iterator[Runtime]:
     wanted = runtime.load_settings(config_path)
     url = wanted.csi.database_url
-    if looks_like_postgres(url) or Path(url).exists():
+    if settings.looks_like_postgres(url) or Path(url).exists():
         with opened(wanted) as rt:
             yield rt
         return

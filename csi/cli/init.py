@@ -26,11 +26,10 @@ from csi.cli.doctor import examine_queue, show
 from csi.cli.envfile import read_variables
 from csi.cli.output import is_terminal, plain, safe
 from csi.cli.run import OWN_RECEIVER
+from csi.config import setting_types
 from csi.config.secrets import read_variable, secret_fault
-from csi.config.setting_types import check_url
 from csi.doctor import run_checks
 from csi.errors import UNHEALTHY, ConfigError, CsiError, PortInUse, SourceError
-from csi.net import address_guard
 from csi.simulator.youtube import app as simulated
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def _asked(question: str, read: Callable[[str], T]) -> T | Literal[""]:
 
 def _url(text: str) -> str:
     try:
-        return check_url(text)
+        return setting_types.check_url(text)
     except ValueError as error:
         raise ConfigError(f"{plain(text, 60)!r}: {error}") from error
 
@@ -225,7 +224,7 @@ def _found(text: str, simulator: str | None) -> NewWatch:
             raise
         if not text.lower().startswith(("http://", "https://")):
             raise ConfigError(f"{plain(text, 60)!r} is nothing that can be watched; give {ACCEPTED}") from error
-        with net.Net(guard=address_guard.AddressGuard()) as web:
+        with net.Net(guard=net.address_guard.AddressGuard()) as web:
             feed = feed_discovery.find_feed(web, text)
         if feed is None:
             raise SourceError("no feed was found at this address", kind="missing") from error

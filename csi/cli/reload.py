@@ -14,8 +14,7 @@ from csi.cli.command import config_option, opened
 from csi.cli.output import plain
 from csi.config import loader
 from csi.errors import ConfigError, CsiError
-from csi.store import reload_results
-from csi.store.worker_lock import lock_holder
+from csi.store import reload_results, worker_lock
 
 WAIT_SECONDS = 30.0
 
@@ -30,7 +29,7 @@ def reload(config_path: Path | None) -> None:
     """
     wanted = runtime.load_settings(config_path)
     loader.require_delivery(wanted)
-    pid = lock_holder(wanted.csi.state_dir)
+    pid = worker_lock.lock_holder(wanted.csi.state_dir)
     if pid is None:
         raise CsiError(f"no worker runs with {wanted.csi.state_dir}: the configuration is valid and used at the start")
     if not _is_worker(pid):

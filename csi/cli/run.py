@@ -20,7 +20,7 @@ from csi.cli.output import is_color, safe
 from csi.config import loader, settings
 from csi.demo import configuration, processes
 from csi.errors import STALLED, ConfigError, CsiError, PortInUse
-from csi.receiver.settings import DB_PATH, SECRET
+from csi.receiver import settings as receiver_settings
 from csi.status import first_reads, sidecar
 from csi.store import db, heartbeats
 
@@ -95,11 +95,11 @@ def run(config_path: Path | None, workers: int, no_web: bool, with_receiver: boo
 def _receiver_env(wanted: Settings, env: Mapping[str, str]) -> dict[str, str]:
     """The secret of the sender, and files beside those of the worker, unless the environment says otherwise."""
     state, secret = wanted.csi.state_dir.absolute(), wanted.delivery.shared_secret
-    defaults = {DB_PATH: str(state / "receiver.db")}
+    defaults = {receiver_settings.DB_PATH: str(state / "receiver.db")}
     if not env.get("CSI_PROCESSING_CONFIG"):
         defaults["CSI_PROCESSING_STATE_DIR"] = str(state / "processing")
-    if secret is not None and not env.get(f"{SECRET}_FILE"):
-        defaults[SECRET] = secret.get_secret_value()
+    if secret is not None and not env.get(f"{receiver_settings.SECRET}_FILE"):
+        defaults[receiver_settings.SECRET] = secret.get_secret_value()
     return {name: value for name, value in defaults.items() if not env.get(name)}
 
 
@@ -118,7 +118,7 @@ def _receiver_line(wanted: Settings, env: Mapping[str, str], *, with_processing:
             f"{host}:{port} is in use by another program: if it is a receiver, leave out --receiver; else choose "
             "another port with CSI_UA_ENDPOINT"
         ) from error
-    Path(env[DB_PATH]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(env[receiver_settings.DB_PATH]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     pages = ("--processing",) if with_processing else ()
     return ("csi.cli.main", "receiver", "--host", host, "--port", str(port), *pages)
 
@@ -172,7 +172,7 @@ class StartReport:
                 _say(f"dashboard, by a link that works once: {login_url(self._wanted, beat.address)}")
                 if self._env is not None:
                     endpoint = (self._wanted.delivery.ua_endpoint or "").partition("/api/")[0]
-                    folder = Path(self._env[DB_PATH]).absolute().parent
+                    folder = Path(self._env[receiver_settings.DB_PATH]).absolute().parent
                     _say(
                         f"summaries, by a link that works once: {endpoint}/ui/login?key={local_login.make_key(folder)}"
                     )

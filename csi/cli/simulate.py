@@ -9,10 +9,9 @@ import signal
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from starlette.applications import Starlette
 
 from csi import clock
 from csi.config import durations
@@ -24,6 +23,9 @@ from csi.simulator.hub import SimulatedHub
 from csi.simulator.reddit.app import TOKEN_PATH, post_steadily, reddit_app
 from csi.simulator.reddit.site import RedditSite
 from csi.simulator.youtube import app, content, world
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 
 class DurationOrSeconds(click.ParamType[float]):

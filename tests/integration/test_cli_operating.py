@@ -225,7 +225,7 @@ def test_reload_waits_for_the_answer_of_the_worker(config, monkeypatch):
         with db.writing():
             reload_results.note(time.time(), next(answers))
 
-    monkeypatch.setattr(reload_command, "lock_holder", lambda _: 4711)
+    monkeypatch.setattr(reload_command.worker_lock, "lock_holder", lambda _: 4711)
     monkeypatch.setattr(reload_command, "_is_worker", lambda _: False)
     assert "cannot see it" in str(call(config, "reload").exception)
     monkeypatch.setattr(reload_command, "_is_worker", lambda _: True)
