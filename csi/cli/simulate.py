@@ -15,14 +15,10 @@ import click
 
 from csi import clock
 from csi.config import durations
-from csi.simulator import http_server
-from csi.simulator.feeds.app import feeds_app, publish_steadily
 from csi.simulator.feeds.documents import RENDERERS
-from csi.simulator.feeds.site import FeedSite
-from csi.simulator.hub import SimulatedHub
-from csi.simulator.reddit.app import TOKEN_PATH, post_steadily, reddit_app
-from csi.simulator.reddit.site import RedditSite
-from csi.simulator.youtube import app, content, world
+
+if TYPE_CHECKING:  # the simulators are loaded when one is run: `--help` needs none of them
+    from starlette.applications import Starlette
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -83,6 +79,8 @@ def youtube(
     seconds: float | None,
 ) -> None:
     """Run a simulated YouTube: feeds and Data API, with quota, faults and a control API under /sim."""
+    from csi.simulator.youtube import app, content, world
+
     simulated = world.World(seed)
     ids = content.populate(simulated, channels=channels, playlists=playlists, videos=videos, at=clock.now())
     options = app.YouTubeOptions(
@@ -139,6 +137,10 @@ def feeds(
     seconds: float | None,
 ) -> None:
     """Run simulated feeds of every kind, with pages, redirects, faults, a WebSub hub and a control API under /sim."""
+    from csi.simulator.feeds.app import feeds_app, publish_steadily
+    from csi.simulator.feeds.site import FeedSite
+    from csi.simulator.hub import SimulatedHub
+
     site = FeedSite("", max_age=max_age, with_hub=with_hub)
     hub = SimulatedHub() if with_hub else None
     names = {f"{kind}-{number}": kind for kind in kinds or RENDERERS for number in range(1, each + 1)}
@@ -168,6 +170,9 @@ def reddit(
     host: str, port: int, subreddits: int, posts: int, rate: float, per_minute: int, seconds: float | None
 ) -> None:
     """Run a simulated Reddit: feeds, API and access tokens, with Reddit's limits."""
+    from csi.simulator.reddit.app import TOKEN_PATH, post_steadily, reddit_app
+    from csi.simulator.reddit.site import RedditSite
+
     site = RedditSite(per_minute=per_minute or None)
     names = [f"sub_{number:02}" for number in range(1, subreddits + 1)]
     site.add(*names)
@@ -190,6 +195,8 @@ def _serve(
     background: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     """Serve until SIGTERM, SIGINT or the end of `seconds`. `announce` gets the address and makes the app."""
+    from csi.simulator import http_server
+
     with contextlib.closing(http_server.listen(host, port)) as sock:
         server = http_server.make_server(announce(http_server.base_url(sock)))
 

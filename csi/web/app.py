@@ -78,13 +78,13 @@ def create_app(
             *feeds.routes(),
             Mount("/hooks", HookListener(sidecar)),
             *(Route(path, dashboard) for path in page_paths),
-            Route("/{path:path}", UnknownPath(dashboard)),
         ],
         middleware=[Middleware(SidecarMiddleware), Middleware(HookPort, port=hook_port)],
         exception_handlers=_HANDLERS,
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a redirect would be built from the Host header
+    app.router.default = UnknownPath(dashboard)  # not a route: a known path with another method stays a 405
     app.state.sidecar = sidecar
     app.state.feed_dates = feeds.FeedDates()
     app.state.reset = sidecar.close

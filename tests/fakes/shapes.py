@@ -50,6 +50,7 @@ COMMANDS = [
     "processing dlq list",
     f"processing dlq show {DEAD_LETTER}",
     "processing list --status summarized",
+    "processing notifications list",
     f"processing show {SUMMARISED}",
     "processing status",
     "quota",
