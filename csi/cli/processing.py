@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,9 +20,7 @@ from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
-from csi.processing.collection_models import FailureType
-from csi.processing.pipeline import budget, dead_job_actions, notify, provider_access, runs
-from csi.processing.pipeline.retry_video import retry_video
+from csi.processing.pipeline import budget, dead_job_actions, notify, provider_access, retry_video, runs
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -46,6 +44,7 @@ CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", 
 COLLECTIONS = ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "jobs_deadletter", "run_events")
 WAITS = {"transcript": "a transcript that does not exist yet", "stream_end": "the end of a stream"}
 """What a job may wait for besides the budget and a provider that is paused."""
+FAILURES = ("max_retries", "fatal_error", "quota_exceeded", "manual_intervention")
 _STATES = click.Choice(["open", "pending", "investigating", "resolved", "abandoned", "all"])
 
 
@@ -272,7 +271,7 @@ def retry_videos(config_path: Path | None, video_ids: tuple[str, ...], wanted: s
         found = [video.id for video in videos.page(100_000, wanted=videos.VideoFilter(status=wanted))] if wanted else []
         for video_id in video_ids or found:
             try:
-                words = "would be retried" if dry_run else retry_video(rt, video_id)[0]
+                words = "would be retried" if dry_run else retry_video.retry_video(rt, video_id)[0]
             except CsiError as error:
                 failed = True
                 click.echo(f"csi: {plain(logs.redact(str(error)))}", err=True)
@@ -431,9 +430,7 @@ def note(config_path: Path | None, job_id: str, text: str) -> None:
         _echo(dead_job_actions.note(rt, job_id, text))
 
 
-_failure_option = click.option(
-    "--failure", type=click.Choice(get_args(FailureType)), help="Every open one of this type."
-)
+_failure_option = click.option("--failure", type=click.Choice(FAILURES), help="Every open one of this type.")
 
 
 def _selected(job_ids: tuple[str, ...], failure: str | None, *, everything: bool = False) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
@@ -163,10 +164,11 @@ def test_the_choices_of_options_are_those_of_the_code():
     from csi.cli import catalog_jobs, dlq, processing, sources
     from csi.dlq import dead_letters
     from csi.jobs.job_kinds import KINDS
-    from csi.processing.collection_models import COLLECTIONS
+    from csi.processing.collection_models import COLLECTIONS, FailureType
     from csi.store.catalog.jobs import OPEN, SETTLED
 
     assert dead_letters.STATES == dlq.STATES
+    assert get_args(FailureType) == processing.FAILURES
     assert (*OPEN, *SETTLED) == catalog_jobs.STATUSES
     assert tuple(KINDS) == catalog_jobs.TYPES
     assert tuple(COLLECTIONS) == processing.COLLECTIONS

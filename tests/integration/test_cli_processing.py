@@ -103,10 +103,11 @@ def test_the_audit_list_says_which_acts_touched_what_people_said(csi):
     assert (marks["route:process"], marks["dead_letter"]) == (False, False)
 
 
-def test_a_key_of_the_environment_that_is_typed_into_a_note_is_masked(csi, monkeypatch):
+def test_a_note_with_a_key_of_the_environment_is_refused(csi, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-typed-123")
-    csi("processing", "dlq", "note", "tr_vid00000002", "it is sk-canary-typed-123")
-    assert "it is [redacted]" in csi("processing", "dlq", "show", "tr_vid00000002")
+    told = csi("processing", "dlq", "note", "tr_vid00000002", "it is sk-canary-typed-123", code=1)
+    assert "looks like a secret" in told
+    assert "canary" not in told + csi("processing", "dlq", "show", "tr_vid00000002")
     monkeypatch.setenv("ASSEMBLYAI_API_KEY_FILE", "/nowhere")
     assert "canary" not in csi("processing", "audit")
 
