@@ -46,8 +46,9 @@ def main() -> None:
     runtime = _compile(runtime_requirements())
     RUNTIME.write_text(HEADERS[RUNTIME] + runtime)
     everything = _compile([*runtime_requirements(), *development_requirements()], "--constraints", str(RUNTIME))
-    run = names(runtime)
-    beside = [lines for lines in entries(everything).values() if not names(lines) & run]
+    # By name and marker: what the runtime needs on one platform only, a tool may need on all.
+    locked = entries(runtime)
+    beside = [lines for entry, lines in entries(everything).items() if entry not in locked]
     DEVELOPMENT.write_text(HEADERS[DEVELOPMENT] + "".join(beside))
 
 

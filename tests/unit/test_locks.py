@@ -40,8 +40,8 @@ def test_every_requirement_of_the_project_is_locked_in_a_version_that_it_allows(
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), line
 
 
-def test_no_package_is_in_both_files_and_every_one_has_hashes_and_no_address():
-    assert lock.names(RUNTIME) & lock.names(DEVELOPMENT) == set()
+def test_no_package_is_installed_from_both_files_and_every_one_has_hashes_and_no_address():
+    assert locked(RUNTIME).keys() & locked(DEVELOPMENT).keys() == set()
     for lines in [*lock.entries(RUNTIME).values(), *lock.entries(DEVELOPMENT).values()]:
         assert "--hash=sha256:" in lines
     assert not re.search(r"://|--index|--find-links| @ ", RUNTIME + DEVELOPMENT)
