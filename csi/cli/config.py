@@ -20,9 +20,7 @@ from csi.admin import watches
 from csi.cli import envfile
 from csi.cli.command import audited, config_and_json_options, dry_run_option, installed
 from csi.cli.output import echo_json, plain, plural
-from csi.config import loader, variables
-from csi.config.delivery_settings import DeliverySettings
-from csi.config.secrets import MASK, hide_password
+from csi.config import delivery_settings, loader, secrets, variables
 from csi.errors import ConfigError
 from csi.ingester import event
 from csi.pipeline import schedule
@@ -151,11 +149,11 @@ def effective(loaded: LoadedConfig) -> dict[str, Any]:
     """All settings as plain data without secret values; the secrets' variable names come last."""
     shown: dict[str, Any] = _plain(loaded.settings.model_dump())
     for key in ("database", "queue"):
-        shown["csi"][key] = shown["csi"][key] and hide_password(shown["csi"][key])
+        shown["csi"][key] = shown["csi"][key] and secrets.hide_password(shown["csi"][key])
     named = {name for block in loaded.settings.sources.values() for name in loader.variable_names(block)}
     known = [*variables.SECRETS, *sorted(named - set(variables.SECRETS))]
     shown = {"csi": shown["csi"], "sources": shown["sources"], **shown}
-    return {**shown, "secrets": {name: MASK if name in loaded.draft.secrets else None for name in known}}
+    return {**shown, "secrets": {name: secrets.MASK if name in loaded.draft.secrets else None for name in known}}
 
 
 def _read(path: Path | None) -> LoadedConfig:
@@ -169,7 +167,7 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(inner) for inner in value]
         case pydantic.SecretStr():
-            return MASK
+            return secrets.MASK
         case Path():
             return str(value)
         case float() if value.is_integer():
@@ -249,7 +247,7 @@ def schema_text(what: str) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _unset_receiver(delivery: DeliverySettings) -> list[str]:
+def _unset_receiver(delivery: delivery_settings.DeliverySettings) -> list[str]:
     """Without CSI_UA_ENDPOINT, named destinations get everything. Those that were added by command are not in here."""
     if delivery.destinations and not delivery.ua_endpoint:
         return []
