@@ -34,7 +34,8 @@ def main() -> None:
     time.clock_gettime = lambda clock: _real_clock(clock) + (_passed[0] if clock == time.CLOCK_BOOTTIME else 0.0)
     real_execv = os.execv
     # A process that replaces itself, as huey_consumer does to be rid of drivers, keeps the wrong clock.
-    os.execv = lambda python, line: real_execv(python, [python, "-m", "tests.fakes.shifted_clock", path, *line[2:]])
+    again = [sys.executable, "-m", "tests.fakes.shifted_clock", path]
+    os.execv = lambda python, line: real_execv(python, [*again, *line[line.index("-m") + 1 :]])
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
