@@ -195,7 +195,7 @@ LINES = {
     "audit": "",
     "channels remove": f"{CHANNEL} --dry-run --yes",
     "examples": "",
-    "exec": "true",
+    "exec": "no-such-program",  # any that exists would replace this process
     "processing audit": "",
     "sources set": "1 --tag x --dry-run",
     "sources show": "1",

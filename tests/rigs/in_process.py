@@ -95,6 +95,10 @@ class InProcessPipeline:
                 return subscribe.subscribe(self.rt, int(wake.key))
             case "deliver":
                 return [wake for wakes in deliver.deliver(self.rt, int(wake.key)) for wake in wakes]
+            case "ahead":
+                return ingest.ingest_ahead(self.rt)
+            case unknown:
+                raise AssertionError(f"this rig has no step {unknown!r}")
 
     def wait(self, seconds: float, step: float = 1.0) -> None:
         """Move the clock in steps, and run the pipeline after each."""
