@@ -31,15 +31,15 @@ test: setup lint  ## run lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n 2
 
 live: setup  ## install under a real systemd and build the image, where this machine can (root)
-	$(BIN)/python -m pytest tests/live -m live -rs
+	$(BIN)/python -m pytest tests/live -m live --timeout 1800 -rs
 
 image:  ## build the container image with podman or docker: make image BASE=python:3.12-slim-bookworm
 	$$(command -v podman || command -v docker || { echo "make image needs podman or docker" >&2; exit 1; }) build \
 		$(if $(BASE),--build-arg BASE=$(BASE)) -t creator-signals:$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' csi/__init__.py) .
 
 faults: setup  ## run every case of the fault catalogue, one line of numbers each (ten minutes to half an hour)
-	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults -n 2
+	$(BIN)/python -m pytest tests/faults -m "faults or not faults" --timeout 1800 -n 2 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m pytest tests/acceptance tests/integration -m faults --timeout 1800 -n 2
 	$(BIN)/python -m pytest tests/unit --hypothesis-profile thorough -n 2
 
 soak: setup  ## run for a long time with random faults on both sides: make soak SECONDS=600 SEED=7
