@@ -7,6 +7,7 @@ from csi.errors import StoreError
 from csi.net import Net
 from csi.processing import receiver_database
 from csi.processing.config import load
+from csi.processing.pipeline.later import STREAM_END, TRANSCRIPT
 from csi.processing.pipeline.runs import describe_run, write_digest
 from csi.processing.runtime import Processing
 from csi.processing.status import WORKER
@@ -26,6 +27,8 @@ class ProcessingAccount:
     videos: int
     summarized: int
     skipped: int
+    waiting: int
+    """Waiting for captions, or for the end of a premiere or stream: longer than a demo runs."""
     dead_letters: int
     unfinished: int
     cost_usd: str
@@ -54,35 +57,48 @@ class ProcessingMonitor:
             return None
 
     def is_done(self) -> bool:
-        """All signals of the receiver were read, and every video has reached a final state."""
+        """All signals of the receiver were read, and every video has reached a final state or waits for YouTube."""
         with db.reading():
-            states = videos.counts()
+            waiting = _waiting_for_youtube()
             return (
                 not receiver_database.count_after(self._rt.settings.receiver_db, received_events.cursor(), 1)
-                and not any(states.get(name) for name in UNFINISHED)
-                and not jobs.open_count()
+                and _unfinished(videos.counts()) == waiting
+                and jobs.open_count() == waiting
             )
 
     def account(self) -> ProcessingAccount:
         """The current numbers. Writes today's digest file."""
         with db.reading():
-            states = videos.counts()
+            states, waiting = videos.counts(), _waiting_for_youtube()
             written = write_digest(self._rt, describe_run(self._rt, self._rt.today()), announce=False)
             return ProcessingAccount(
                 signals=sum(received_events.counts().values()),
                 videos=sum(states.values()),
                 summarized=states.get("summarized", 0),
                 skipped=states.get("skipped", 0),
+                waiting=waiting,
                 dead_letters=dead_jobs.open_count(),
-                unfinished=sum(states.get(name, 0) for name in UNFINISHED),
+                unfinished=_unfinished(states) - waiting,
                 cost_usd=str(paid_calls.used(self._rt.today())),
                 digest=str(self._rt.settings.artifacts / written[0].path),
             )
 
 
+def _unfinished(states: dict[str, int]) -> int:
+    return sum(states.get(name, 0) for name in UNFINISHED)
+
+
+def _waiting_for_youtube() -> int:
+    reasons = jobs.waiting_by_reason()
+    return reasons.get(TRANSCRIPT, 0) + reasons.get(STREAM_END, 0)
+
+
 def account_lines(account: ProcessingAccount) -> list[str]:
     numbers = f"{account.videos} videos, {account.summarized} summarized, {account.skipped} skipped"
+    if account.waiting:
+        numbers += f", {account.waiting} waiting for captions or the end of a stream"
     lines = [f"processing: {numbers}, {account.dead_letters} dead letters, {account.cost_usd} USD"]
     if account.unfinished:
         return [*lines, f"{account.unfinished} videos were not finished."]
-    return [*lines, "Every video was summarized, was skipped, or became a dead letter."]
+    others = "Every other video" if account.waiting else "Every video"
+    return [*lines, f"{others} was summarized, was skipped, or became a dead letter."]

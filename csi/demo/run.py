@@ -164,7 +164,7 @@ class DemoRun:
         return False
 
     def await_processing(self) -> ProcessingAccount | None:
-        """Wait until every video is summarized, skipped or dead. None without --processing."""
+        """Wait until every video is summarized, skipped, dead or waits for YouTube. None without --processing."""
         if self._processing is None:
             return None
         self._view.say("waiting until all videos are summarized …")

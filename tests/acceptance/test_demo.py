@@ -69,13 +69,13 @@ def test_eight_seconds_lose_nothing(home: Path) -> None:
     assert "dashboard, by a link that works once: http://127.0.0.1:" in err
 
 
-def test_with_processing_every_video_ends_in_a_summary_or_is_skipped(home: Path) -> None:
+def test_with_processing_every_video_ends_in_a_summary_is_skipped_or_waits_for_its_captions(home: Path) -> None:
     out, err = finish(process := start("--processing", "--seconds", "2", "--rate", "3", "--json", home=home))
     assert process.returncode == 0, err
     summary = json.loads(out)
     processed = summary["processing"]
     assert (summary["lost"], processed["unfinished"], processed["dead_letters"]) == (0, 0, 0)
-    assert processed["videos"] == processed["summarized"] + processed["skipped"] > 8
+    assert processed["videos"] == processed["summarized"] + processed["skipped"] + processed["waiting"] > 8
     assert processed["cost_usd"] == "0.0000"
     assert set(summary["pids"]) == {"simulator", "receiver", "processing", "worker", "sidecar"}
     assert not any(is_alive(pid) for pid in summary["pids"].values())

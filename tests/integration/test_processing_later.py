@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from csi import clock as csi_clock
+from csi.demo.processing_account import ProcessingMonitor, account_lines
 from csi.errors import CsiError
 from csi.net import Net
 from csi.processing.pipeline import maintenance
@@ -204,3 +205,17 @@ def test_the_catalogue_and_the_data_api_tell_what_they_know():
             "/videos:batchGetStats": (200, {"items": [{"id": "other"}]}, {}),
         }
         assert youtube.find("v1", is_stream=False) is None
+
+
+def test_the_demo_does_not_wait_for_the_end_of_a_premiere(open_bench, tmp_path):
+    bench = open_bench()
+    upload(bench, kind="upcoming", duration_seconds=None)
+    config = tmp_path / "processing.yaml"
+    config.write_text(f"state_dir: {bench.settings.state_dir}\nreceiver_db: {bench.settings.receiver_db}\n")
+    monitor = ProcessingMonitor(config)
+    assert not monitor.is_done()
+    bench.drain()
+    assert monitor.is_done()
+    account = monitor.account()
+    assert (account.videos, account.waiting, account.unfinished) == (1, 1, 0)
+    assert "1 waiting for captions or the end of a stream" in account_lines(account)[0]
