@@ -15,7 +15,7 @@ from csi.processing.alerting import AlertLoop
 from csi.processing.pipeline import maintenance
 from csi.processing.runtime import Processing, StepWake, open_processing
 from csi.processing.store import db, jobs
-from csi.store.worker_lock import hold_worker_lock
+from csi.worker_lock import hold_worker_lock
 from tasks.huey_worker import WorkerConsumer, WorkerProcess, exit_on_error
 from tasks.queue import create_processing_huey
 

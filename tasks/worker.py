@@ -17,11 +17,11 @@ from csi.pipeline import clock_check, quota_schedule, schedule
 from csi.runtime import Runtime, Share, open_runtime
 from csi.store import copy_tables, damage, db, leases, watches
 from csi.store.db import DatabaseError
-from csi.store.worker_lock import hold_worker_lock
 from csi.worker import alerting, leader, maintenance, reload
 from csi.worker.maintenance import QueueHealth
 from csi.worker.stall import HUNG_SECONDS
 from csi.worker.unstored_alert import UnstoredAlert
+from csi.worker_lock import hold_worker_lock
 from tasks.dispatch import dispatch
 from tasks.huey_worker import WorkerConsumer, WorkerProcess
 from tasks.stall_watch import DATABASE_SECONDS, NOTIFIER_SECONDS, StallWatch, end_process

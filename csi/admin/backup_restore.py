@@ -10,7 +10,7 @@ from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.sql import give_to_owner_of_directory, make_private_dir
 from csi.store import damage, db
-from csi.store.worker_lock import without_worker
+from csi.worker_lock import without_worker
 
 REMEDY = "stop worker and sidecar before the restore"
 

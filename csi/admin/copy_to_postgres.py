@@ -10,7 +10,7 @@ from csi.config.settings import Settings, looks_like_postgres
 from csi.errors import StoreError
 from csi.store import copy_tables, db
 from csi.store.copy_tables import CopiedTable
-from csi.store.worker_lock import without_worker
+from csi.worker_lock import without_worker
 
 SNAPSHOT = "copy-snapshot.db"
 REMEDY = "stop it, or copy a snapshot now with --live and the rest when it is stopped"

@@ -8,7 +8,7 @@ from csi.errors import StoreError
 from csi.runtime import Runtime
 from csi.store import damage, db
 from csi.store.damage import TableRepair
-from csi.store.worker_lock import without_worker
+from csi.worker_lock import without_worker
 
 REMEDY = "stop worker and sidecar before the repair"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from csi import logs, runtime
+from csi import logs, runtime, worker_lock
 from csi.cli.command import config_option, opened
 from csi.cli.output import plain
 from csi.config import loader
 from csi.errors import ConfigError, CsiError
-from csi.store import reload_results, worker_lock
+from csi.store import reload_results
 
 WAIT_SECONDS = 30.0
 

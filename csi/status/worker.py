@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from csi.runtime import Runtime
 from csi.store import db, heartbeats
 from csi.store.heartbeats import NOTIFIER, WORKER, LastHeartbeat
-from csi.store.worker_lock import lock_holder
+from csi.worker_lock import lock_holder
 
 FRESH_SECONDS = heartbeats.GAP_SECONDS
 """The uptime objective counts a longer silence as downtime, so liveness does, too."""

@@ -10,7 +10,7 @@ PLANNER = "planner"
 def leads(rt: Runtime, *, able: bool = True) -> bool:
     """Whether this worker is the leader now. Not `able` (its queue is unreachable): it does not renew its lease.
 
-    On SQLite there is one worker (csi.store.worker_lock). Two leaders at once do the work twice and no harm: every row
+    On SQLite there is one worker (csi.worker_lock). Two leaders at once do the work twice and no harm: every row
     is claimed by a conditional update.
     """
     if not db.is_postgres():

@@ -13,9 +13,9 @@ from csi.sql import open_private_file
 from csi.store import database_faults, db, heartbeats, leases
 from csi.store.db import DatabaseError, writing
 from csi.store.heartbeats import NOTIFIER, SIDECAR
-from csi.store.worker_lock import lock_holder
 from csi.worker import alerting
 from csi.worker.unstored_alert import UnstoredAlert
+from csi.worker_lock import lock_holder
 
 FIRST_SECONDS, ROUND_SECONDS = 1.0, 5.0
 QUIET_SECONDS = 40.0

@@ -9,7 +9,7 @@ from csi.cli.db import db_group
 from csi.errors import StoreError
 from csi.store import backups, db
 from csi.store.backups import Backup
-from csi.store.worker_lock import hold_worker_lock
+from csi.worker_lock import hold_worker_lock
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from csi.cli.main import cli
 from csi.errors import StoreError
 from csi.store import copy_tables, db
-from csi.store.worker_lock import without_worker
+from csi.worker_lock import without_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "Über 🚀 “quotes” \u202e\u2028 </script> 日本語 \\ ' \" \t\n"

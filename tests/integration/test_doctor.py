@@ -170,7 +170,7 @@ def locked_database(p: Patient) -> Fault:
 
 HOLD_WORKER_LOCK = """
 import pathlib, sys, time
-from csi.store.worker_lock import hold_worker_lock
+from csi.worker_lock import hold_worker_lock
 hold_worker_lock(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

@@ -12,7 +12,7 @@ import pytest
 
 from csi.cli import main
 from csi.errors import StoreError
-from csi.store.worker_lock import hold_worker_lock
+from csi.worker_lock import hold_worker_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_THREADS = """

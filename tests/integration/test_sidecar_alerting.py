@@ -6,10 +6,10 @@ import pytest
 
 from csi.store import alerts, db, heartbeats
 from csi.store.heartbeats import NOTIFIER, SIDECAR, WORKER
-from csi.store.worker_lock import lock_holder
 from csi.worker import alerting, sidecar_alerting
 from csi.worker.sidecar_alerting import AlertStandby
 from csi.worker.unstored_alert import UnstoredAlert
+from csi.worker_lock import lock_holder
 from tests.fakes.scripted_receiver import ScriptedReceiver
 from tests.rigs.in_process import InProcessPipeline
 
