@@ -85,6 +85,11 @@ class ProblemReport:
         return affected_words(self.events) if self.events else None
 
     @property
+    def where_to_read(self) -> str:
+        """For a terminal: the section of the runbook, and the dashboard page that shows what is affected."""
+        return f"more: csi docs runbook {self.runbook}; dashboard page {self.kind.page}"
+
+    @property
     def commands(self) -> list[str]:
         return re.findall(r"`([^`]+)`", self.remedy)
 

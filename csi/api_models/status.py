@@ -261,6 +261,8 @@ class CheckJson(ApiModel):
     level: Literal["ok", "warn", "fail", "skip"]
     text: Redacted
     remedy: RedactedOrNone
+    problem: str | None = Field(description="The id of the problem of `csi status` that it reports")
+    runbook: str | None = Field(description="The section of the runbook for that problem")
 
 
 class CheckCounts(ApiModel):

@@ -72,4 +72,6 @@ def show(findings: Iterable[finding.Finding], *, quiet: bool = False) -> list[fi
             echo_lines(f"{'':<15} {plain(line)}" for line in lines[1:])
             if one.remedy and one.level in ("warn", "fail"):
                 click.echo(f"{'':<15} → {safe(one.remedy)}")
+            if one.runbook:
+                click.echo(f"{'':<15} more: csi docs runbook {one.runbook}")
     return shown

@@ -60,8 +60,10 @@ def _problem(one: Problem) -> Iterator[str]:
     number = "" if one.incident is None else f", incident {one.incident}"
     since = "" if one.since is None else f", since {stamp(one.since)}"
     yield f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}"
-    yield f"  {safe(one.what_and_why)}; {plain(one.effect)}"
+    affected = f"; {one.affected}" if one.affected else ""
+    yield f"  {safe(one.what_and_why)}; {plain(one.effect)}{affected}"
     yield f"  → {plain(one.remedy)}"
+    yield f"  {one.where_to_read}"
 
 
 @problems.command()

@@ -102,6 +102,7 @@ def show_status(config_path: Path | None, as_json: bool) -> None:
         since = f" (since {problem['since']})" if problem["since"] else ""
         click.echo(f"{problem['severity']:<14} {what}{cause}{since}; {problem['effect']}")
         click.echo(f"  what to do   {problem['remedy']}")
+        click.echo(f"  more         csi docs runbook {problem['runbook']}; page {problem['page']}")
     for one in facts["mutes"]:
         why = f" ({plain(one['reason'], 200)})" if one["reason"] else ""
         click.echo(f"muted          {one['problem'] or 'all problems'} until {one['until']}{why}")

@@ -93,6 +93,7 @@ def _problem(one: Problem) -> Iterator[str]:
     if since or one.affected:
         yield f"    {'; '.join(text for text in (since, one.affected) if text)}"
     yield f"    → {plain(one.remedy)}"
+    yield f"    {one.where_to_read}"
 
 
 def source_row(one: SourceStatus, now: float) -> list[str]:

@@ -14,3 +14,7 @@ class Finding:
     level: Level
     text: str
     remedy: str | None = None
+    problem: str | None = None
+    """The id of the problem of `csi status` that it reports."""
+    runbook: str | None = None
+    """The anchor of the section of the runbook for that problem."""

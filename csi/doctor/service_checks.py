@@ -222,7 +222,8 @@ def _finding(one: Problem) -> Finding:
     is_clock = one.id == "worker_silent" and one.remedy == SET_CLOCK
     is_fault = one.id in _FAULTS or (one.id == "certificate_expiring" and one.severity != "notice")
     level: Level = "fail" if is_fault else "warn"
-    return Finding("clock" if is_clock else one.kind.check, level, f"{one.what_and_why}; {one.effect}", one.remedy)
+    text = f"{one.what_and_why}; {one.effect}" + (f"; {one.affected}" if one.affected else "")
+    return Finding("clock" if is_clock else one.kind.check, level, text, one.remedy, one.id, one.runbook)
 
 
 def _notified(found: NotificationFacts) -> str:

@@ -54,6 +54,8 @@ class ProcessingFacts:
 
     now: float
     heartbeat: WorkerHeartbeat | None
+    process: int | None = None
+    """The process that holds the worker's lock while the worker is silent; None: none does, or it is not known."""
     providers: tuple[ProviderState, ...] = ()
     """The configured ones that failed or are paused."""
     key_variables: Mapping[str, str] = field(default_factory=dict)
@@ -112,9 +114,13 @@ def _worker(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:
         what = f"the last heartbeat of processing's worker is {-age:.0f} s in the future: the clock was set back"
     else:
         what = f"the last heartbeat of processing's worker was {age:.0f} s ago"
-    remedy = "start it: `csi processing run`; its last log line says why it ended"
+    remedy = "start it: `csi processing run`, or the service csi-processing; its last log line says why it ended"
     if age is not None and age < 0:
         remedy = "set the clock by NTP: `timedatectl set-ntp true`"
+    elif facts.process is not None:
+        pid = facts.process  # `csi processing run` would refuse to start a second one
+        other = f", or end process {pid} (`kill -9 {pid}`) and start it again" if pid else ""
+        remedy = f"restart it: `systemctl restart csi-processing`{other}; its process runs and makes no progress"
     is_long = age is None or abs(age) >= SILENT_SECONDS
     yield ProcessingProblem(
         "processing_silent",

@@ -1,25 +1,29 @@
 """The state of processing at this moment: facts read from rows, and the problems that follow from them. Reads only."""
 
+from dataclasses import replace
+
 from csi import clock
 from csi.processing.pipeline.budget import BUDGET, MARK
 from csi.processing.pipeline.provider_access import configured
 from csi.processing.problems import DEAD_WINDOW, ProcessingFacts, ProcessingProblem, judge
 from csi.processing.runtime import Processing
 from csi.processing.store import dead_jobs, heartbeats, jobs, paid_calls, providers, runs
+from csi.processing.store.db import is_postgres
+from csi.worker_lock import lock_holder
 
 WORKER = "processing"
 """The name of the worker's heartbeat."""
 
 
 def gather(rt: Processing) -> ProcessingFacts:
-    now, today, settings = rt.now(), rt.today(), rt.settings
+    now, today, settings, heartbeat = rt.now(), rt.today(), rt.settings, heartbeats.latest(WORKER)
     known = tuple(state for state in providers.all_states() if state.name in configured(rt))
     waiting = {name: jobs.waiting(name) for name in (BUDGET, *(state.name for state in known))}
     openai = settings.summarization.openai.api_key_env
     keys = {"assemblyai": settings.transcription.assemblyai.api_key_env} | ({"openai": openai} if openai else {})
-    return ProcessingFacts(
+    found = ProcessingFacts(
         now,
-        heartbeats.latest(WORKER),
+        heartbeat,
         providers=known,
         key_variables=keys,
         waiting=waiting,
@@ -34,6 +38,9 @@ def gather(rt: Processing) -> ProcessingFacts:
         completed_lately=jobs.completed_since(now - DEAD_WINDOW),
         is_paused=settings.paused,
     )
+    if found.is_alive or heartbeat is None or is_postgres():  # on PostgreSQL it may run on another machine
+        return found
+    return replace(found, process=lock_holder(settings.state_dir))
 
 
 def problems(rt: Processing) -> list[ProcessingProblem]:
@@ -52,4 +59,6 @@ def describe_problem(problem: ProcessingProblem) -> dict[str, object]:
         "effect": problem.effect,
         "remedy": problem.remedy,
         "commands": problem.commands,
+        "page": problem.kind.page,
+        "runbook": problem.runbook,
     }

@@ -1,9 +1,10 @@
 """One destination for its operator: figures of a day, settings without secrets, last requests. Reads only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from csi.config.delivery_settings import DestinationSettings
+from csi.emitter.failure_cause import without_code
 from csi.runtime import Runtime
 from csi.status.destinations import DestinationStatus, all_destinations, destination_status, known_name
 from csi.store import managed_destinations
@@ -70,7 +71,8 @@ def details(rt: Runtime, name: str) -> DestinationDetails:
     if found.row is not None:
         given = DestinationSettings.model_validate_json(found.row.settings_json)
     settings = given.model_dump(mode="json", include=given.model_fields_set) if given is not None else {}
-    attempts = tuple(destination_attempts.last(name, SHOWN_ATTEMPTS))
+    last = destination_attempts.last(name, SHOWN_ATTEMPTS)
+    attempts = tuple(replace(one, reason=without_code(one.reason) if one.reason else None) for one in last)
     return DestinationDetails(**vars(found), settings=settings, attempts=attempts)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from csi import clock
 from csi.status.facts import SystemFacts
 from csi.status.problems import Problem
-from csi.status.worker import WorkerStatus
+from csi.status.worker import FRESH_SECONDS, WorkerStatus
 
 SILENT_SECONDS = 60.0
 """A restart takes less: after so long without a heartbeat the operator is notified."""
@@ -86,7 +86,9 @@ def worker_remedy(worker: WorkerStatus) -> str:
 def restart_worker(worker: WorkerStatus) -> str:
     """For a worker whose process runs: `csi run` would refuse to start a second one."""
     pid = worker.process or (worker.heartbeat.pid if worker.heartbeat else None)
-    other = f", or end process {pid} (`kill {pid}`) and start it again" if pid else ""
+    # A process that is stopped or wholly stuck does not act on SIGTERM. Ended by SIGKILL it loses no event.
+    is_silent = worker.age is None or abs(worker.age) > FRESH_SECONDS
+    other = f", or end process {pid} (`kill {'-9 ' if is_silent else ''}{pid}`) and start it again" if pid else ""
     return f"restart it: `systemctl restart csi-worker`{other}"
 
 

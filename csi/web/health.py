@@ -91,6 +91,7 @@ def _failing(problems: Sequence[Problem]) -> dict[str, Any]:
                 "since": _iso(one.since),
                 "effect": one.effect,
                 "events": one.events,
+                "page": one.kind.page,
                 "runbook": f"/docs/runbook#{one.runbook}",
             }
             for one in problems

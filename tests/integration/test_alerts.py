@@ -213,8 +213,8 @@ def test_silence_is_proven_after_a_minute():
     ("found", "words"),
     [
         (facts(45), "start it: `csi run`"),
-        (facts(45, process=4711), "restart it: `systemctl restart csi-worker`, or end process 4711 (`kill 4711`)"),
-        (facts(45, process=0), "`kill 4711`"),
+        (facts(45, process=4711), "restart it: `systemctl restart csi-worker`, or end process 4711 (`kill -9 4711`)"),
+        (facts(45, process=0), "`kill -9 4711`"),
         (facts(stall=STALLED), "`kill 4711`"),
         (facts(3600, stall=STALLED), "start it: `csi run`"),
     ],

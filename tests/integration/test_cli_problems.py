@@ -58,6 +58,7 @@ def test_problems_are_listed_with_cause_remedy_and_the_number_to_acknowledge(lin
     assert "items_missed (One), degraded, incident 1, since" in shown.output
     assert "items of One may have been missed: no key is set; they are not delivered" in shown.output
     assert "csi problems ack 1" in shown.output
+    assert "  more: csi docs runbook items-were-missed; dashboard page /sources\n" in shown.output
     found = json.loads(command(tmp_path, *words, "--json").stdout)
     assert (found["status"], [one["incident"] for one in found["problems"]]) == ("degraded", [1, 2])
 

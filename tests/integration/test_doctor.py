@@ -187,7 +187,7 @@ def silent_worker_whose_process_runs(p: Patient) -> Fault:
     found = yield "worker"
     assert "`systemctl restart csi-worker`" in found["remedy"]
     assert "csi run" not in found["remedy"]
-    subprocess.run(shlex.split(re.search(r"`(kill \d+)`", found["remedy"])[1]), check=True)
+    subprocess.run(shlex.split(re.search(r"`(kill -9 \d+)`", found["remedy"])[1]), check=True)
     assert process.wait(10) != 0
     p.beat()
 
@@ -298,7 +298,7 @@ def no_worker(p: Patient) -> Fault:
     assert command == "csi run"
     process = p.box.start(sys.executable, "-m", "csi.cli.main", "run", PORT="0")
     try:
-        p.box.wait_for(lambda: "worker" not in p.failing())
+        p.box.wait_for(lambda: "worker" not in p.failing(), 120)
     finally:
         process.terminate()
         assert process.wait(40) == 0

@@ -431,6 +431,14 @@ def test_set_times_are_muted_with_everything_else(tmp_path, clock, notification_
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_the_doctor_names_each_problem_and_its_section_of_the_runbook(tmp_path, clock):
+    rt = installation(tmp_path, clock)
+    destinations.change("default", circuit="open", reason="http 401: no")
+    found = {one.problem: one.runbook for one in check_verdict(rt, gather(rt), online=False) if one.problem is not None}
+    assert found["receiver_away"] == "the-receiver-answers-401-or-403"
+    assert set(found) == {one.id for one in judge(gather(rt)).problems}
+
+
 @pytest.mark.parametrize("name", ALERTS)
 def test_every_message_says_what_to_do_and_names_no_file_that_is_not_installed(tmp_path, clock, name):
     installation(tmp_path, clock)

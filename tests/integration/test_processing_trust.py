@@ -1,5 +1,6 @@
 """Processing reports its silent stops: a dead worker, a refused key, a spent budget, a failing provider, dead jobs."""
 
+import fcntl
 import json
 import re
 import shutil
@@ -414,6 +415,20 @@ async def test_a_silent_worker_is_said_everywhere_within_30_seconds(open_bench, 
         assert "<code>csi processing run</code>" in page
         metrics = await http.get(METRICS_PATH, auth=("any", "dashboard-word"))
         assert "csi_processing_worker_alive 0.0" in metrics.text
+
+
+def test_the_remedy_for_a_silent_worker_whose_process_runs_starts_no_second_one(open_bench, clock):
+    bench = open_bench()
+    maintenance.maintain(bench.rt)
+    clock.move(90)
+    lock = bench.rt.settings.state_dir / "worker.lock"
+    with lock.open("w") as held:
+        held.write("4711\n")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (problem,) = problems(bench.rt)
+        assert problem.commands == ["systemctl restart csi-processing", "kill -9 4711"]
+    assert problems(bench.rt)[0].commands == ["csi processing run"]
 
 
 def test_the_receiver_notifies_of_a_dead_worker_after_60_seconds_and_of_its_return(open_bench, clock):

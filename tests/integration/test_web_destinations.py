@@ -116,6 +116,15 @@ async def test_the_api_pauses_resumes_and_tests(api: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_request_without_an_answer_is_shown_in_words(api: httpx.AsyncClient, at: OperatorRig) -> None:
+    await api.post("/destinations", json={"name": "hook", "settings": UNSIGNED | {"endpoint": "http://127.0.0.1:9/"}})
+    await api.post("/destinations/hook/test")
+    shown = (await api.get("/destinations/hook")).json()
+    assert shown["attempts"][0]["reason"] == "connection refused"
+    assert "connection refused" in at.call("destinations", "show", "hook").stdout
+
+
+@pytest.mark.asyncio
 async def test_a_rotated_secret_is_in_its_answer_alone(api: httpx.AsyncClient, at: OperatorRig) -> None:
     first = (await api.post("/destinations", json={"name": "hook", "settings": HOOK})).json()["secret"]
     done = (await api.post("/destinations/hook/rotate", json={"overlap": "2h"})).json()

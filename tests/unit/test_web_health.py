@@ -193,6 +193,12 @@ def test_the_clock_difference_of_the_receiver_is_a_reason() -> None:
     assert "stale_timestamp" not in text
 
 
+def test_each_problem_links_to_the_dashboard_and_to_the_runbook() -> None:
+    reason = "http 401: no"
+    (one,) = readiness(replace(GOOD, destinations=default("half_open", circuit="open", reason=reason))).body["problems"]
+    assert (one["page"], one["runbook"]) == ("/#destinations", "/docs/runbook#the-receiver-answers-401-or-403")
+
+
 def test_one_failed_attempt_is_a_note_and_the_receiver_stays_reachable() -> None:
     failed = {"last_failure_at": NOW, "last_error": "http 503: busy, titled X"}
     body = readiness(replace(GOOD, destinations=default(last_success_at=NOW - 9, **failed))).body
