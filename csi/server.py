@@ -13,6 +13,7 @@ from itertools import chain
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -215,6 +216,17 @@ class BoundedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._set_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """For bytes that are not HTTP. uvicorn raises an error, logged with a traceback, where they come behind
+        the head of a request: its response has begun, or the application is about to send one."""
+        if not self.is_idle:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         self._open_connections.move_to_end(self)

@@ -32,6 +32,7 @@ from csi.store.queries import event_search
 from csi.store.queries.event_search import EventQuery
 from csi.web import auth
 from csi.web.auth import AccessRules, access_rules
+from csi.web.guards import check_brake, note_wrong
 from csi.web.operation_definition import Limit, RequestModel, parameters_of
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
@@ -110,7 +111,9 @@ async def show(request: Request) -> Response:
     """Refused without the read token, of the path or of a header, before anything is read."""
     sidecar: Sidecar = request.app.state.sidecar
     try:
-        authorize(access_rules(await sidecar.settings()), request)
+        rules = access_rules(await sidecar.settings())
+        check_brake(sidecar, request)
+        authorize(rules, request)
         format: Format = request.url.path.rpartition(".")[2]  # type: ignore[assignment]
         query = _query(request, format)
         url = f"{_base_url(request)}/feeds/{request.url.path.rpartition('/')[2]}"
@@ -119,6 +122,8 @@ async def show(request: Request) -> Response:
         body = await sidecar.read(lambda rt: _render(rt, format, query, url))
     except HttpProblem as error:
         sidecar.warn("feed request refused", error)
+        if error.status == 401 and ("authorization" in request.headers or "token" in request.path_params):
+            note_wrong(sidecar, request)
         headers = {"WWW-Authenticate": 'Basic realm="csi feeds", charset="UTF-8"'} if error.status == 401 else {}
         return problem(error.status, str(error), headers)
     dates: FeedDates = request.app.state.feed_dates

@@ -26,7 +26,6 @@ from csi.web.auth import SAFE_METHODS, AccessRules, Role, Session, access_rules,
 from csi.web.page_rendering import RESULT, Visitor, error_page, standalone_page
 from csi.web.responses import HttpProblem, problem
 from csi.web.shared_state import Sidecar
-from csi.web.token_guess_limit import GuessBrake
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 10.0
@@ -47,7 +46,6 @@ class ApiGuard:
     def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
         self._inner = inner
         self._sidecar = sidecar
-        self._brake = GuessBrake()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,7 +54,7 @@ class ApiGuard:
         request = Request(scope, receive)
         try:
             rules = access_rules(await self._sidecar.settings())
-            _check_brake(self._brake, request)
+            check_brake(self._sidecar, request)
             role = auth.authorize_api_request(rules, request.method, request.headers)
             if request.method in SAFE_METHODS:
                 await self._inner(scope, receive, send)
@@ -66,7 +64,7 @@ class ApiGuard:
             self._sidecar.warn("admin request refused", error)
             headers = {"WWW-Authenticate": 'Bearer realm="csi"'} if error.status == 401 else {}
             if error.status == 401 and "authorization" in request.headers:
-                self._brake.note_wrong(_address(request))
+                note_wrong(self._sidecar, request)
             await problem(error.status, str(error), headers)(scope, receive, send)
             return
         again, detail = replayed(body, receive), SECRET_KEY.sub(rf'\1"{MASK}"', body.decode("utf-8", "replace"))
@@ -79,7 +77,6 @@ class DashboardGuard:
     def __init__(self, inner: ASGIApp, sidecar: Sidecar) -> None:
         self._inner = inner
         self._sidecar = sidecar
-        self._brake = GuessBrake()
         self._ended: dict[str, float] | None = None
         """Ids of sessions that signed out before they expired, with their expiry; None: the file is not read yet."""
 
@@ -167,16 +164,16 @@ class DashboardGuard:
             # Only an accepted token leads from the sign-in to the sign-in: the browser did not keep the session.
             came_back = urlsplit(request.headers.get("referer", "")).path == "/login"
             return standalone_page("login.html", next=target, wrong=None, without_cookie=came_back)
-        _check_brake(self._brake, request)
+        check_brake(self._sidecar, request)
         if request.method in SAFE_METHODS:
             if not local_login.use_up(state_dir / local_login.SIDECAR_LINK_FILE, key or ""):
-                self._brake.note_wrong(_address(request))
+                note_wrong(self._sidecar, request)
                 return standalone_page("login.html", 403, next="/", wrong="link", without_cookie=False)
             return self._signed_in(request, rules, "admin" if rules.token else "reader", "/")
         form = await _read_form(request)
         target, role = _own_path(form.get("next", "/")), auth.role_of(rules, form.get("token", "").strip())
         if role is None:
-            self._brake.note_wrong(_address(request))
+            note_wrong(self._sidecar, request)
             self._sidecar.warn("dashboard sign-in refused", "no token has this value")
             return standalone_page("login.html", 401, next=target, wrong="token", without_cookie=False)
         return self._signed_in(request, rules, role, target)
@@ -193,12 +190,13 @@ class DashboardGuard:
         return response
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+def note_wrong(sidecar: Sidecar, request: Request) -> None:
+    sidecar.brake.note_wrong(request.client.host if request.client else "")
 
 
-def _check_brake(brake: GuessBrake, request: Request) -> None:
-    if seconds := brake.wait_seconds(_address(request)):
+def check_brake(sidecar: Sidecar, request: Request) -> None:
+    """HttpProblem while the client's address has to wait."""
+    if seconds := sidecar.brake.wait_seconds(request.client.host if request.client else ""):
         raise HttpProblem(429, f"too many wrong tokens from this address; try again in {seconds} s")
 
 

@@ -41,9 +41,28 @@ class SidecarMiddleware:
         else:
             self._in_flight += 1
             try:
-                await self._serve(scope, receive, respond)
+                await self._serve(scope, self._waiting(receive), respond)
             finally:
                 self._in_flight -= 1
+
+    def _waiting(self, receive: Receive) -> Receive:
+        """The same `receive`. A request does not count while its client has yet to send the body: clients that send
+        nothing must not keep others out, and the server closes the oldest of them at its connection limit."""
+        more_body = True
+
+        async def received() -> Message:
+            nonlocal more_body
+            if not more_body:
+                return await receive()
+            self._in_flight -= 1
+            try:
+                message = await receive()
+            finally:
+                self._in_flight += 1
+            more_body = bool(message.get("more_body"))
+            return message
+
+        return received
 
     async def _serve(self, scope: Scope, receive: Receive, respond: "_HeaderSend") -> None:
         try:

@@ -15,6 +15,7 @@ from csi.errors import CsiError, StoreError
 from csi.logs import log
 from csi.runtime import Runtime, secret_values
 from csi.store import db
+from csi.token_guess_limit import GuessBrake
 from csi.web.responses import HttpProblem
 from csi.worker import reload
 
@@ -36,6 +37,8 @@ class Sidecar:
         self._warned: dict[str, float] = {}
         self._runtime: Runtime | None = None
         self._readers, self._runners = CapacityLimiter(READERS), CapacityLimiter(RUNNERS)
+        self.brake = GuessBrake()
+        """One for all that tokens open: an address that waits may not go on guessing at another path."""
 
     async def settings(self) -> Settings:
         opened = self._runtime

@@ -16,6 +16,7 @@ from csi.processing.pages.app import routes
 from csi.processing.store import db, jobs
 from csi.receiver.app import create_app
 from csi.receiver.settings import ReceiverSettings
+from csi.token_guess_limit import GUESSES
 from tests.fakes.providers import FakeAssembly
 
 pytestmark = pytest.mark.asyncio
@@ -167,6 +168,16 @@ async def test_with_a_password_anybody_who_has_it_sees_it(bench):
         assert (await http.get("/ui", headers={"Authorization": f"Basic {wrong}"})).status_code == 401
         right = base64.b64encode(b"x:dashboard-word").decode()
         assert (await http.get("/ui", headers={"Authorization": f"Basic {right}"})).status_code == 200
+
+
+async def test_guessing_the_password_locks_the_address_out_for_a_minute(bench):
+    app = app_of(bench)
+    async with client(app, "10.0.0.9", "wrong") as guesser, client(app, "10.0.0.9") as right, client(app) as other:
+        for _ in range(GUESSES):
+            assert (await guesser.get("/ui")).status_code == 401
+        answer = await right.get("/ui")
+        assert (answer.status_code, int(answer.headers["retry-after"]) <= 60) == (429, True)
+        assert (await other.get("/ui")).status_code == 200
 
 
 @pytest.mark.parametrize(

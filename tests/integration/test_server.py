@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import random
+import select
 import socket
 import threading
 import time
@@ -12,12 +14,13 @@ import httpx
 import pytest
 from loguru import logger
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from csi import server
 from csi.server import LimitedServer, ServerLimits
+from tests.fuzz import mutated
 
 HEAD_SECONDS = 0.3
 HALF_A_HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -29,7 +32,10 @@ async def hello(request: Request) -> Response:
 
 async def slow(request: Request) -> Response:
     """Takes three times as long as a head may."""
-    size = len(await request.body())
+    try:
+        size = len(await request.body())
+    except ClientDisconnect:
+        return PlainTextResponse("cut", 400)
     await asyncio.sleep(3 * HEAD_SECONDS)
     return PlainTextResponse(str(size))
 
@@ -195,6 +201,56 @@ class FakeLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, str]) -> None:  # type: ignore[override]
         self.passed_on.append(context["message"])
+
+
+REQUESTS = [
+    b"POST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+    b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\na\r\n0\r\nX: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na" * 2,
+]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"POST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\0\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_not_http_behind_a_head_are_not_logged(
+    port: int, caplog: pytest.LogCaptureFixture, bad: bytes
+) -> None:
+    """One request of 60 bytes was a traceback of 9 kB."""
+    for wait in (False, True):  # in one piece, and when the response may have begun
+        head, _, rest = bad.partition(b"\r\n\r\n")
+        with connect(port) as wire:
+            wire.sendall(head + b"\r\n\r\n" + (b"" if wait else rest))
+            if wait:
+                select.select([wire], [], [], 0.2)
+                wire.sendall(rest)
+            answer = read_to_end(wire)
+            assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 200"))
+    assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text == "hello"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_mutated_requests_are_answered_or_closed_without_an_error(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    rng = random.Random(16)
+    for _ in range(150):
+        data = mutated(rng.choice(REQUESTS), rng)[:20_000]
+        cut = rng.randrange(len(data) + 1)
+        with connect(port) as wire, suppress(ConnectionError):
+            wire.sendall(data[:cut])
+            wire.sendall(data[cut:])
+            if rng.random() < 0.5:
+                wire.settimeout(0.2)
+                with suppress(OSError):
+                    wire.shutdown(socket.SHUT_WR)
+                    wire.recv(65_536)
+    assert httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text == "hello"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_two_lengths_of_one_body_end_the_connection(port: int) -> None:

@@ -12,6 +12,9 @@ import pytest
 import pytest_asyncio
 from loguru import logger
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from csi.errors import ConfigError
 from csi.ingester.event import CreatorSignalEvent
@@ -19,6 +22,7 @@ from csi.pipeline.schedule import sync_watches
 from csi.runtime import Runtime, open_runtime
 from csi.store import db, destinations, events, heartbeats, watches
 from csi.store.models import Watch
+from csi.token_guess_limit import GUESSES
 from csi.web import guards, middleware, shared_state
 from csi.web.app import create_app
 
@@ -259,6 +263,47 @@ async def test_in_a_crowd_healthz_still_answers(client: httpx.AsyncClient, monke
     crowded = await client.get("/readyz")
     assert (crowded.status_code, crowded.headers["retry-after"]) == (503, "1")
     assert (await client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.asyncio
+async def test_clients_that_send_no_body_keep_no_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may be in flight wait for their body; the next request is served."""
+    monkeypatch.setattr(middleware, "MAX_IN_FLIGHT", 1)
+
+    async def read(request: Request) -> Response:
+        return PlainTextResponse(str(len(await request.body())))
+
+    app = middleware.SidecarMiddleware(Starlette(routes=[Route("/", read, methods=["POST"])]))
+    begun, sent = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        begun.set()
+        await sent.wait()
+        yield b"late"
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as one:
+        waiting = asyncio.create_task(one.post("/", content=slowly()))
+        await begun.wait()
+        assert (await one.post("/", content=b"quick")).text == "5"
+        sent.set()
+        assert (await waiting).text == "4"
+    assert app._in_flight == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/admin/status"), ("GET", "/feeds/events.atom"), ("GET", "/feeds/guess/events.atom"), ("POST", "/mcp")],
+)
+async def test_guessing_tokens_at_one_path_locks_the_address_out_of_all(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    for _ in range(GUESSES):
+        answer = await client.request(method, path, headers={"Authorization": "Bearer guess"})
+        assert answer.status_code == 401
+    for other in ("/admin/status", "/feeds/events.atom", f"/feeds/{READ_TOKEN}/events.atom"):
+        assert (await client.get(other, headers=ADMIN)).status_code == 429
+    assert (await client.post("/mcp", headers=ADMIN)).status_code == 429
 
 
 # ── access ──────────────────────────────────────────────────────────────────────────────────────────────

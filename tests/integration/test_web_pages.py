@@ -30,6 +30,7 @@ from csi.store import db, destinations, heartbeats, hosts, incidents, mutes, not
 from csi.store.database_faults import LOCKED
 from csi.store.models import Event, Watch
 from csi.store.queries import audit_rows
+from csi.token_guess_limit import GUESSES
 from csi.web import guards
 from csi.web import page_rendering as page
 from csi.web.app import create_app
@@ -37,7 +38,6 @@ from csi.web.formatting import stamp
 from csi.web.health import CANNOT_READ
 from csi.web.pages import pages
 from csi.web.pages.events import curl_command
-from csi.web.token_guess_limit import GUESSES
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
 from tests.fakes.fired_alert import fire_alert
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver

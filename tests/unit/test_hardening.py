@@ -16,10 +16,10 @@ from csi.processing.providers.assemblyai import command_environment
 from csi.receiver.request import RequestError, check_length
 from csi.scheduling.host_pacing import hold_seconds
 from csi.scheduling.watch_health import HostFacts, WatchFacts, do_agree, judge, pause
+from csi.token_guess_limit import GUESSES, LOCK_SECONDS, GuessBrake
 from csi.web.auth import host_of
 from csi.web.operation_definition import _json_object
 from csi.web.responses import HttpProblem
-from csi.web.token_guess_limit import GUESSES, LOCK_SECONDS, GuessBrake
 
 QUOTA = b'{"error": {"code": 403, "errors": [{"reason": "quotaExceeded", "domain": "youtube.quota"}]}}'
 
@@ -113,3 +113,11 @@ def test_an_address_that_guesses_tokens_waits():
     assert brake.wait_seconds("10.0.0.1") == 0
     now[0] += LOCK_SECONDS
     assert brake.wait_seconds("10.0.0.9") == 0
+
+
+def test_the_addresses_of_one_ipv6_network_wait_together():
+    brake = GuessBrake(lambda: 100.0)
+    for number in range(GUESSES):
+        brake.note_wrong(f"2001:db8:0:1::{number:x}")
+    assert brake.wait_seconds("2001:db8:0:1:ffff::1") == LOCK_SECONDS
+    assert brake.wait_seconds("2001:db8:0:2::1") == 0

@@ -1,9 +1,5 @@
 """The routes of processing's dashboard, which the receiver serves below /ui."""
 
-import base64
-import binascii
-import hashlib
-import hmac
 import re
 from collections.abc import Callable
 from functools import cache
@@ -28,6 +24,7 @@ from csi.processing.ingester_dead_letters import EventDeadLetter, IngesterClient
 from csi.processing.pages import summary_feed, video_json
 from csi.processing.pages.dead_job_buttons import act_on_dead_job
 from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
+from csi.processing.pages.password import DashboardPassword
 from csi.processing.pages.reading import render_markdown, transcript_lines
 from csi.processing.pages.video_list import video_list_facts
 from csi.processing.pipeline.runs import describe_run, make_digest
@@ -77,6 +74,7 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
     Without a password the pages are served to browsers that `login` has signed in.
     """
     settings, secrets = rt.settings, rt.secrets
+    door = None if password is None else DashboardPassword(password)
     ingester = IngesterClient(rt.net, settings.ingester_url, secrets.ingester, rt.now, settings.ingester_token_env)
     pages: dict[str, tuple[str, PageFacts]] = {
         "/ui": ("overview.html", lambda request: overview(rt)),
@@ -87,20 +85,20 @@ def routes(rt: Processing, password: str | None = None, login: LocalLogin | None
         "/ui/digests/{day}": ("digest.html", lambda request: digest_facts(rt, request.path_params["day"])),
         "/ui/deadletters": ("dead_letters.html", lambda request: dead_letter_facts(rt, ingester, request)),
     }
-    found = [Route(path, _page(rt, password, login, template, facts)) for path, (template, facts) in pages.items()]
+    found = [Route(path, _page(rt, door, login, template, facts)) for path, (template, facts) in pages.items()]
     if password is None and login is not None:
         found.append(Route(LOGIN_PATH, sign_in(login)))
     if secrets.admin:
         act = act_on_dead_job(rt, secrets.admin, lambda text, status: _html(str(escape(text)), status))
-        found.append(Route("/ui/deadletters", _guarded(act, password, login), methods=["POST"]))
+        found.append(Route("/ui/deadletters", _guarded(act, door, login), methods=["POST"]))
     if secrets.webhook:
         found.append(Route(WEBHOOK_PATH, webhook(rt, secrets.webhook), methods=["POST"]))
     found += [
         Route(READY_PATH, health(rt, "ready")),
         Route(LIVE_PATH, health(rt, "live")),
-        Route(METRICS_PATH, metrics(rt, lambda request: _is_authorized(request, password))),
-        *summary_feed.routes(rt, None if password is None else lambda request: _has_password(request, password)),
-        *video_json.routes(rt, None if password is None else lambda request: _has_password(request, password)),
+        Route(METRICS_PATH, metrics(rt, _is_local if door is None else door.is_given)),
+        *summary_feed.routes(rt, None if door is None else door.is_given),
+        *video_json.routes(rt, None if door is None else door.is_given),
     ]
     return [*found, Route("/ui/static/{name}", static_file)]
 
@@ -214,7 +212,9 @@ def sign_in(login: LocalLogin) -> Handler:
     return serve
 
 
-def _page(rt: Processing, password: str | None, login: LocalLogin | None, template: str, facts: PageFacts) -> Handler:
+def _page(
+    rt: Processing, door: DashboardPassword | None, login: LocalLogin | None, template: str, facts: PageFacts
+) -> Handler:  # fmt: skip
     threads = CapacityLimiter(THREADS_PER_PAGE)
 
     def render(request: Request) -> Response:
@@ -242,49 +242,28 @@ def _page(rt: Processing, password: str | None, login: LocalLogin | None, templa
     async def serve(request: Request) -> Response:
         return await to_thread.run_sync(render, request, limiter=threads)
 
-    return _guarded(serve, password, login)
+    return _guarded(serve, door, login)
 
 
-def _guarded(handler: Handler, password: str | None, login: LocalLogin | None) -> Handler:
+def _guarded(handler: Handler, door: DashboardPassword | None, login: LocalLogin | None) -> Handler:
     """For browsers that `login` has signed in, and for those that know the password."""
 
     async def serve(request: Request) -> Response:
         if login is not None and login.is_signed_in(request.cookies.get(COOKIE, "")) and _is_local(request):
             return await handler(request)
-        if password is not None and _has_password(request, password):
-            return await handler(request)
-        if password is None:
+        if door is None:
             return _html(NO_PAGES, 403)
+        if door.is_given(request):
+            return await handler(request)
         return Response("401", 401, {**_HEADERS, "WWW-Authenticate": 'Basic realm="csi"'}, media_type="text/plain")
 
     return serve
-
-
-def _is_authorized(request: Request, password: str | None) -> bool:
-    """For metrics: a client on this machine, or the dashboard's password if there is one."""
-    return _is_local(request) if password is None else _has_password(request, password)
 
 
 def _is_local(request: Request) -> bool:
     """The Host is checked against DNS rebinding: a foreign page whose name resolves to this machine."""
     hosts = request.headers.getlist("host")
     return is_local_client(request) and len(hosts) == 1 and bool(_LOCAL_HOST.fullmatch(hosts[0].lower()))
-
-
-def _has_password(request: Request, password: str) -> bool:
-    given = request.headers.getlist("authorization")
-    scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    try:
-        _, _, word = base64.b64decode(text, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        word = ""
-    # Hashes have one length, so the comparison takes the same time for every password.
-    same = hmac.compare_digest(_digest(word), _digest(password))
-    return scheme.lower() == "basic" and same
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _html(text: str, status: int) -> Response:

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketClose
 
 from csi.errors import CsiError
 from csi.web import auth, health
-from csi.web.guards import read_body, replayed
+from csi.web.guards import check_brake, note_wrong, read_body, replayed
 from csi.web.mcp.audit_records import Caller
 from csi.web.mcp.calls import ToolCalls
 from csi.web.mcp.event_requests import EventRequests
@@ -46,6 +46,8 @@ class McpEndpoint:
             body = await read_body(request)
         except HttpProblem as error:
             self._sidecar.warn("mcp request refused", error)
+            if error.status == 401 and "authorization" in request.headers:
+                note_wrong(self._sidecar, request)
             headers = {401: {"WWW-Authenticate": 'Bearer realm="csi"'}, 405: {"Allow": "POST"}}.get(error.status)
             await problem(error.status, str(error), headers)(scope, receive, send)
         except CsiError as error:
@@ -59,6 +61,7 @@ class McpEndpoint:
         if not settings.features.mcp:
             raise HttpProblem(404, "the MCP server is switched off (features.mcp)")
         rules = auth.access_rules(settings)
+        check_brake(self._sidecar, request)
         # Every message is a POST: what the read-only token may do is decided by the tool.
         role = auth.authorize_api_request(rules, "POST", request.headers, reader_methods=("POST",))
         if request.method != "POST":
