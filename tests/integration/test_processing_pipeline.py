@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from csi import clock as csi_clock
 from csi.processing import alerting
 from csi.processing.pipeline import dead_job_actions, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
@@ -327,19 +328,50 @@ def test_a_notification_that_fails_is_tried_again_for_a_day_and_can_be_resent(op
     assert not notify.resend(bench.rt, 999)
 
 
-def test_a_new_video_is_announced_at_once_with_its_creator_and_its_summary_follows(open_bench, clock):
+def test_a_new_video_is_announced_with_its_creator_and_a_late_summary_follows(open_bench, clock):
     bench = open_bench()
     sent: list[tuple[str, str]] = []
     bench.rt.notifiers = [lambda title, body: sent.append((title, body))]
     link = "https://www.youtube.com/watch?v=vid00000001"
-    bench.deliver("vid00000001", subject={"channel_title": "A creator", "url": link})
+    published_at = csi_clock.iso(clock())
+    bench.deliver(
+        "vid00000001",
+        text=None,
+        subject={"channel_title": "A creator", "url": link, "published_at": published_at},
+    )
+    bench.drain()
+    assert sent == []
+    clock.move(300)
     bench.drain()
     assert sent == [("Title of vid00000001", f"A creator\n{link}")]
+    (bench.home / "transcripts" / "vid00000001.txt").write_text(TEXT)
+    for _ in range(2):  # asked again after 10 minutes
+        clock.move(300)
+        bench.drain()
     clock.move(300)
     bench.drain()
     assert len(sent) == 2
     assert sent[1][0] == "Title of vid00000001"
     assert "language model" in sent[1][1]
+
+
+def test_a_summary_within_the_window_takes_the_place_of_the_announcement(open_bench, clock):
+    bench = open_bench()
+    sent: list[tuple[str, str]] = []
+    bench.rt.notifiers = [lambda title, body: sent.append((title, body))]
+    for name in ("vid00000001", "vid00000002"):
+        bench.deliver(name)
+    bench.drain()
+    clock.move(299)
+    bench.drain()
+    assert sent == []
+    clock.move(2)
+    bench.drain()
+    ((title, body),) = sent
+    assert (title, body.count("language model")) == ("CSI: 2 items", 2)
+    clock.move(3600)
+    bench.drain()
+    assert len(sent) == 1
 
 
 def test_a_target_that_fails_does_not_repeat_messages_to_the_others(open_bench, clock):

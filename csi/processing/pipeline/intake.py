@@ -91,7 +91,7 @@ def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
         if is_known and signal.video_id:
             complete_outputs(rt, _learn(videos.get(signal.video_id), read_video(signal, now), now), now)
         if route.notify and signal.video_id and videos.get(signal.video_id).status != "summarized":
-            _announce(videos.get(signal.video_id), now)
+            _announce(rt, videos.get(signal.video_id), now)
     if route.action == "notify":
         link = safe_link(_mapping(signal.event, "subject").get("url"))
         due_at = now + rt.settings.notifications.window
@@ -112,10 +112,11 @@ def _learn(video: ProcessingVideo, heard: ProcessingVideo, now: float) -> Proces
     return learnt
 
 
-def _announce(video: ProcessingVideo, now: float) -> None:
-    """At once, once for a video: who published what, and where. Its summary follows when there is one."""
+def _announce(rt: Processing, video: ProcessingVideo, now: float) -> None:
+    """Once for a video: who published what, and where. A summary that is ready in time takes its place."""
     body = "\n".join(filter(None, (video.doc.channel_title, video.url)))
-    notices.add(f"found:{video.id}", video.doc.title, body, due_at=now, now=now)
+    due_at = now + rt.settings.notifications.window
+    notices.add(f"found:{video.id}", video.doc.title, body, due_at=due_at, now=now)
 
 
 def _scope(rt: Processing, signal: Signal) -> AuditScope:

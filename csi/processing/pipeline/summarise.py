@@ -259,7 +259,9 @@ def complete_outputs(rt: Processing, video: ProcessingVideo, now: float) -> list
     if any(route.notify for route in _routes(rt, video)):  # the subject makes it one notice per video
         bullets = job.doc.summary.bullets
         body = f"{plain_line(bullets[0]) if bullets else ''}\n{video.url}".strip()
-        notices.add(f"video:{video.id}", video.doc.title, body, due_at=now + rt.settings.notifications.window, now=now)
+        if not notices.replace(f"found:{video.id}", f"video:{video.id}", video.doc.title, body):
+            due_at = now + rt.settings.notifications.window
+            notices.add(f"video:{video.id}", video.doc.title, body, due_at=due_at, now=now)
     written = {artifact.kind for artifact in artifacts.of_video(video.id)}
     missing = [kind for kind in required_documents(rt, video) if kind not in written]
     if not missing:

@@ -26,6 +26,13 @@ def add(subject: str, title: str, body: str, *, due_at: float, now: float) -> bo
     return changed(sql, subject, title, body, at, now) == 1
 
 
+def replace(old: str, subject: str, title: str, body: str) -> bool:
+    """Say `subject` in the place of a notice that was not sent yet, at its time. False when there is none."""
+    sql = """UPDATE notices SET subject = ?, title = ?, body = ? WHERE subject = ? AND state = 'waiting'
+             AND NOT EXISTS (SELECT 1 FROM notices WHERE subject = ?)"""
+    return changed(sql, subject, title, body, old, subject) == 1
+
+
 def is_due(now: float) -> bool:
     sql = """SELECT 1 FROM notices WHERE (state = 'waiting' AND due_at <= ?)
              OR (state = 'sending' AND lease_until < ?) LIMIT 1"""
