@@ -12,6 +12,9 @@ from csi.errors import ConfigError
 
 NOT_ACCEPTED = "the service refused the message or did not answer"
 
+# Discord reads its two words inside other words and URLs, too.
+_MENTION = re.compile(r"@(?=(?:everyone|here)\b)|(?<![\w/])@(?=(?:channel|room|all)\b)|<(?=[@!#])", re.I)
+
 Kind = Literal["info", "success", "warning", "failure"]
 """How serious a message is; services show it by colour or symbol."""
 
@@ -54,8 +57,21 @@ def check_one(url: str, what: str) -> None:
         )
 
 
-def send(urls: Sequence[str], title: str, body: str, kind: Kind = "info") -> bool:
-    """True when every service accepted the message. Blocks while services are slow: use a thread of its own."""
+def without_mentions(text: str) -> str:
+    """The same text with a zero-width space in what Slack, Discord and Matrix read as a mention of people."""
+    return _MENTION.sub("\\g<0>\u200b", text)
+
+
+def send(
+    urls: Sequence[str], title: str, body: str, kind: Kind = "info", *, may_mention: bool = False
+) -> bool:  # fmt: skip
+    """True when every service accepted the message. Blocks while services are slow: use a thread of its own.
+
+    Titles of feeds are part of messages, so nothing in them mentions people unless `may_mention`: the caller has
+    taken mentions out of what others wrote.
+    """
+    if not may_mention:
+        title, body = without_mentions(title), without_mentions(body)
     library = _library()
     post = library.Apprise()
     for url in urls:

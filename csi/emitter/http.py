@@ -121,7 +121,7 @@ def _notify(receiver: Receiver, message: Message) -> NetError | MessageSent:
     """apprise says no more than whether the service accepted the message: no status, and no Retry-After."""
     try:
         with exclusive_section.released():
-            is_sent = notifications.send([receiver.url], message.title, message.body.decode())
+            is_sent = notifications.send([receiver.url], message.title, message.body.decode(), may_mention=True)
     except ConfigError as error:
         return NetError(str(error), kind="notify", sent=False, cause=str(error))
     return MessageSent() if is_sent else NetError("not sent", kind="notify", cause=notifications.NOT_ACCEPTED)

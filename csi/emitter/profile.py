@@ -2,12 +2,12 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from csi import __version__, body_template
+from csi import __version__, body_template, notifications
 from csi.config.destination_profiles import SINGLE, Answers, BodyForm, SignatureScheme
 from csi.ingester import signature
 from csi.ingester.signature import Form, canonical
@@ -122,15 +122,29 @@ def mcp_event(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note_to_people(profile: Profile, events: list[dict[str, Any]], instance_id: str, batch_id: str) -> Message:
+    # A template may mention people; the text of an event may not.
+    events = [_map_texts(event, notifications.without_mentions) for event in events]
     context = body_template.context_of(events, instance_id=instance_id, batch_id=batch_id)
     title, text = headline(events[0]) if len(events) == 1 else f"{len(events)} new items", ""
     if profile.title is not None:
-        title = " ".join(body_template.render(profile.title, context).split())
+        title = body_template.render(profile.title, context)
+    title = " ".join(title.split())  # it becomes a header of a mail
     if profile.template is not None:
         text = body_template.render(profile.template, context)
     else:
         text = "\n\n".join(f"{headline(event)}\n{event['subject'].get('url') or ''}".strip() for event in events)
     return Message(text.encode(), batch_id, title)
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {key: _map_texts(inner, change) for key, inner in value.items()}
+        case list():
+            return [_map_texts(inner, change) for inner in value]
+    return value
 
 
 def headline(event: dict[str, Any]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST = ipaddress.ip_network("2000::/3")
+"""What IPv6 assigns on the public internet. Outside are site-local addresses and forms that carry an IPv4 address."""
 _TUNNELS = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
 
 _METADATA = frozenset({"fd00:ec2::254", "100.100.100.200"})
@@ -97,7 +99,9 @@ def is_public(address: str) -> bool:
     inner = _carried(found)
     if inner is not None:
         return is_public(str(inner))
-    return found.is_global and not found.is_multicast and not any(found in tunnel for tunnel in _TUNNELS)
+    if found.version == 6 and (found not in _UNICAST or any(found in tunnel for tunnel in _TUNNELS)):
+        return False
+    return found.is_global and not found.is_multicast
 
 
 def _carried(found: Address) -> ipaddress.IPv4Address | None:

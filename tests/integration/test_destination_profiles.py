@@ -10,11 +10,13 @@ import pytest
 from pydantic import SecretStr
 
 from csi import __version__
+from csi.body_template.sample import SAMPLE_EVENT
 from csi.config.delivery_settings import DestinationSettings
 from csi.doctor import destination_check
 from csi.emitter import http
 from csi.emitter.destination import build
 from csi.emitter.http import Receiver
+from csi.emitter.profile import Profile, compose
 from csi.errors import NetError
 from csi.pipeline import receiver_test
 from csi.status import facts, slo
@@ -114,6 +116,20 @@ def test_messages_are_collected_for_five_minutes_into_one(tmp_path):
         # Events that wait by design say nothing about how fast delivery is.
         urgent = slo.report(line.rt, 86_400).latencies[0]
         assert (urgent.slow, urgent.to_accepted.p95, counters.all_of("accept_seconds")) == (0, None, {})
+
+
+def test_texts_of_a_feed_mention_nobody_in_a_message_but_a_template_may():
+    title = "@everyone\nBcc: x <!channel> <@U1> a@all.example"
+    event = SAMPLE_EVENT | {"subject": SAMPLE_EVENT["subject"] | {"title": title}}
+    template = "@here {{ events[0].subject.title }}"
+    profile = Profile(kind="notify", title="<!here> {{ event.subject.title }}", template=template)
+    sent = compose(profile, [event], instance_id="i", batch_id="b", form="ascii")
+    shown = "@\u200beveryone{}Bcc: x <\u200b!channel> <\u200b@U1> a@all.example"
+    assert sent.title == f"<!here> {shown.format(' ')}"
+    assert sent.body.decode() == f"@here {shown.format(chr(10))}"
+    plain = compose(Profile(kind="notify"), [event], instance_id="i", batch_id="b", form="ascii")
+    assert plain.title == shown.format(" ")
+    assert shown.format("\n") in plain.body.decode()
 
 
 def test_in_quiet_hours_nothing_is_sent_and_the_reason_is_shown(tmp_path):

@@ -1,10 +1,12 @@
 """Small findings of a security review: input that must not be believed, and what must not be handed on."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from starlette.datastructures import Headers
 
+from csi import notifications
 from csi.adapters.youtube import feed_guard, video_fields
 from csi.adapters.youtube.api import ApiPage
 from csi.adapters.youtube.api_errors import api_json
@@ -121,3 +123,20 @@ def test_the_addresses_of_one_ipv6_network_wait_together():
         brake.note_wrong(f"2001:db8:0:1::{number:x}")
     assert brake.wait_seconds("2001:db8:0:1:ffff::1") == LOCK_SECONDS
     assert brake.wait_seconds("2001:db8:0:2::1") == 0
+
+
+def test_alerts_mention_nobody(monkeypatch):
+    sent = []
+
+    class Apprise(list):
+        def add(self, url):
+            """No service: the message itself is what counts."""
+
+        def notify(self, **message):
+            sent.append((message["title"], message["body"]))
+            return True
+
+    library = SimpleNamespace(Apprise=Apprise, OverflowMode=SimpleNamespace(UPSTREAM=None))
+    monkeypatch.setattr(notifications, "_library", lambda: library)
+    notifications.send(["json://x"], "late: @everyone", "<@&1> and <!channel>, mail a@here.example")
+    assert sent == [("late: @\u200beveryone", "<\u200b@&1> and <\u200b!channel>, mail a@\u200bhere.example")]
