@@ -1,6 +1,6 @@
 """Channels, videos, statistics and jobs as JSON, under the names of the specification."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from pydantic import Field
@@ -28,6 +28,14 @@ class JobJson(ApiModel, row=CatalogJob, without=("lease_token", "lease_until", "
     error_message: RedactedOrNone
     created_at: Time
     archived_at: TimeOrNone
+    waits_for: RedactedOrNone = None
+    """Why a pending job cannot run now."""
+
+
+def describe_jobs(rows: Sequence[CatalogJob], now: float) -> list[JobJson]:
+    """The jobs, each with what it waits for."""
+    waits = jobs.waiting_reasons(rows, now)
+    return [JobJson.of(row, waits_for=waits.get(row.id)) for row in rows]
 
 
 class JobEventJson(ApiModel, row=JobEvent):
@@ -41,6 +49,12 @@ class JobDetail(JobJson):
     """A job and its history."""
 
     history: list[JobEventJson]
+
+
+def describe_job(row: CatalogJob, now: float) -> JobDetail:
+    """The job with its history and what it waits for."""
+    waits = jobs.waiting_reasons([row], now)
+    return JobDetail.of(row, history=jobs.history(row.id), waits_for=waits.get(row.id))
 
 
 class JobList(ApiModel):
@@ -205,7 +219,7 @@ def one_channel(rt: Runtime, row: Channel) -> ChannelDetail:
         known_videos=total,
         missing_videos=missing,
         feed=channels.feed_of(row.id),
-        jobs=jobs.page(channel_id=row.id, limit=5),
+        jobs=describe_jobs(jobs.page(channel_id=row.id, limit=5), rt.now()),
         stats=stats.trend(row.id, rt.now() - WEEK),
     )
 

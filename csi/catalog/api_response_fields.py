@@ -12,6 +12,10 @@ from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.videos import VideoCounts, VideoFacts
 
 MAX_TAGS = 100
+# The values of the API's documentation; the database accepts no others.
+DEFINITIONS = ("hd", "sd")
+PRIVACY = ("public", "unlisted", "private")
+UPLOADS = ("uploaded", "processed", "failed", "rejected", "deleted")
 _WEB = re.compile(r"https?://[^\s\"'<>]{1,2000}")
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -64,9 +68,9 @@ def video_facts(row: ApiItem) -> VideoFacts | None:
         language=_text(snippet.get("defaultAudioLanguage") or snippet.get("defaultLanguage"), 32),
         # The API sends `caption` as the text "true" or "false".
         caption_available=caption if isinstance(caption, bool) else {"true": True, "false": False}.get(str(caption)),
-        definition=_text(details.get("definition"), 8),
-        privacy_status=_text(status.get("privacyStatus"), 32),
-        upload_status=_text(status.get("uploadStatus"), 32),
+        definition=_one_of(DEFINITIONS, details.get("definition")),
+        privacy_status=_one_of(PRIVACY, status.get("privacyStatus")),
+        upload_status=_one_of(UPLOADS, status.get("uploadStatus")),
     )
 
 
@@ -103,7 +107,7 @@ def listed_video(item: ApiItem, channel_id: str) -> VideoFacts | None:
         published_at=published,
         description=_text(snippet.get("description")),
         thumbnail_url=_thumbnail(snippet),
-        privacy_status=_text(part_of(item, "status").get("privacyStatus"), 32),
+        privacy_status=_one_of(PRIVACY, part_of(item, "status").get("privacyStatus")),
     )
 
 
@@ -117,6 +121,10 @@ def count(value: Any) -> int | None:
 
 def _text(value: Any, limit: int = TEXT_CHARS) -> str | None:
     return clean(value, limit) or None if isinstance(value, str) else None
+
+
+def _one_of(values: tuple[str, ...], value: Any) -> str | None:
+    return value if value in values else None
 
 
 def _thumbnail(snippet: ApiItem) -> str | None:

@@ -86,11 +86,19 @@ def _save_statistics(
                 like_count=facts.like_count,
                 comment_count=facts.comment_count,
                 hourly_views=gain(facts.view_count, now, hourly.get(facts.id), HOURLY),
+                hourly_views_hours=_averaged_hours(facts.view_count, now, hourly.get(facts.id)),
                 daily_views=gain(facts.view_count, now, daily.get(facts.id), DAILY),
             )
             for facts in found
         ]
     )
+
+
+def _averaged_hours(value: int | None, now: float, before: CountSample | None) -> float | None:
+    """None where there is no hourly gain."""
+    if before is None or gain(value, now, before, HOURLY) is None:
+        return None
+    return round((now - before.at) / HOUR, 2)
 
 
 def record_missing(gone: Iterable[DueVideo], now: float) -> int:

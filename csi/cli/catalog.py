@@ -301,8 +301,16 @@ def show_video(video: str, config_path: Path | None, as_json: bool) -> None:
         echo_json(found)
         return
     echo_fields(found.model_dump(exclude={"stats"}), 18)
-    names = ("captured_at", "view_count", "like_count", "comment_count", "hourly_views", "daily_views")
-    head = ("CAPTURED", "VIEWS", "LIKES", "COMMENTS", "LAST HOUR", "LAST DAY")
+    names = (
+        "captured_at",
+        "view_count",
+        "like_count",
+        "comment_count",
+        "hourly_views",
+        "hourly_views_hours",
+        "daily_views",
+    )
+    head = ("CAPTURED", "VIEWS", "LIKES", "COMMENTS", "PER HOUR", "OVER HOURS", "PER DAY")
     echo_table(head, [[number(getattr(one, name)) for name in names] for one in found.stats])
 
 

@@ -62,11 +62,12 @@ def list_jobs(
     with installed(config_path) as rt:
         ref = channel_admin.find_channel(rt, channel).id if channel else None
         rows = jobs.page(status=status, type=kind, channel_id=ref, limit=limit)
-        counted, now = jobs.counts(), rt.now()
+        now = rt.now()
+        counted, shown = jobs.counts(), api_models.describe_jobs(rows, now)
     if as_json:
-        echo_json(api_models.JobList.of(jobs=rows, counts=counted))
+        echo_json(api_models.JobList.of(jobs=shown, counts=counted))
         return
-    _echo_jobs(rows, now)
+    _echo_jobs(rows, {job.id: job.waits_for for job in shown if job.waits_for}, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
 
 
@@ -81,16 +82,16 @@ def dead(limit: int, config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json({"jobs": [api_models.JobJson.of(job) for job in rows]})
         return
-    _echo_jobs(rows, now)
+    _echo_jobs(rows, {}, now)
 
 
-def _echo_jobs(rows: list[CatalogJob], now: float) -> None:
+def _echo_jobs(rows: list[CatalogJob], waits: dict[str, str], now: float) -> None:
     cells = []
     for job in rows:
         wait = job.scheduled_at - now
         due = "–" if job.status in jobs.SETTLED else f"in {ago(wait)}" if wait > 0 else "now"
-        counts = [str(job.priority), f"{job.attempts}/{job.max_attempts}", f"{job.units:,}"]
-        error = logs.redact(job.error_message or "")
+        counts = [str(job.priority), str(job.attempts), f"{job.units:,}"]
+        error = logs.redact(waits.get(job.id) or job.error_message or "")
         cells.append([job.id, job.type, job.channel_id or "–", job.status, *counts, due, error])
     echo_table(("ID", "TYPE", "CHANNEL", "STATUS", "PRIO", "TRIES", "UNITS", "DUE", "WHY"), cells)
 
@@ -101,9 +102,8 @@ def _echo_jobs(rows: list[CatalogJob], now: float) -> None:
 @json_option
 def show_job(job: str, config_path: Path | None, as_json: bool) -> None:
     """Show a job and its history."""
-    with installed(config_path):
-        row = job_admin.find_job(job)
-        found = api_models.JobDetail.of(row, history=jobs.history(row.id))
+    with installed(config_path) as rt:
+        found = api_models.describe_job(job_admin.find_job(job), rt.now())
     if as_json:
         echo_json(found)
         return

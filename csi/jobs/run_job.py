@@ -146,7 +146,7 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
     why, midnight = str(error), api_units.day_ends(now)
     facts = {"job": job.id, "type": job.type, "channel": job.channel_id, "error": why, "kind": error.kind}
     # Each change is conditional on the lease: False means that the job was requeued meanwhile, and nothing is logged.
-    match judge(error, found.attempts, found.max_attempts, now=now, midnight=midnight, rng=rt.rng):
+    match judge(error, found.fruitless_attempts, found.max_attempts, now=now, midnight=midnight, rng=rt.rng):
         case PostponeJob(until):
             with writing():
                 counters.add("jobs", source=job.type, label="waits")
@@ -158,7 +158,7 @@ def _settle_failure(rt: Runtime, job: CatalogJob, error: SourceError) -> None:
                 counters.add("jobs", source=job.type, label="failed")
                 changed = jobs.fail(found, why, until, now)
             if changed:
-                log.warning("job failed; it will be retried", attempts=found.attempts, **facts)
+                log.warning("job failed; it will be retried", attempts=found.fruitless_attempts, **facts)
         case GiveUpJob(may_pass):
             wait = min(max(now - found.created_at, FIRST_REDRIVE), LONGEST_REDRIVE)
             redrive_at = now + wait if may_pass else None

@@ -298,3 +298,24 @@ def test_what_waits_for_a_worker_is_told_without_what_waits_rightly():
     put("due", scheduled_at=NOW - 100)
     assert jobs.waiting_since(NOW) == NOW - 100
     assert jobs.unfinished() == {("BACKFILL_CHANNEL", "pending"): 3}
+
+
+def test_attempts_count_every_start_and_are_never_taken_back():
+    put(max_attempts=2)
+    for minute in range(4):
+        job = jobs.claim(NOW + minute * 60)
+        assert jobs.checkpoint(job, {"page": minute}, NOW + minute * 60)
+        jobs.requeue_stuck(NOW + minute * 60 + 56)
+    job = jobs.find(job.id)
+    assert (job.attempts, job.fruitless_attempts, job.status) == (4, 0, "pending")
+
+
+def test_a_job_of_a_paused_channel_says_what_it_waits_for():
+    job, other = put("k", channel_id=UC[0]), put("l", channel_id=UC[1])
+    channels.pause(UC[0])
+    assert jobs.waiting_reasons([job, other], NOW) == {
+        job.id: f"its channel is paused; `csi channels resume {UC[0]}` lets it run"
+    }
+    channels.resume(UC[0], NOW)
+    assert jobs.waiting_reasons([job], NOW) == {}
+    assert jobs.waiting_reasons([job], NOW - 60) == {job.id: "the time it is scheduled for"}

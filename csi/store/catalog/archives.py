@@ -158,7 +158,9 @@ def restore_rows(kind: ArchiveKind, rows: Sequence[dict[str, Any]]) -> int:
     }
     places = ", ".join([f"({marks(names)})"] * len(rows))
     sql = f"INSERT INTO {kind} ({', '.join(names)}) VALUES {places} ON CONFLICT {conflict[kind]}"
-    run(sql, *(row.get(name) for row in rows for name in names))
+    # Files of earlier versions have no attempts without progress.
+    complete = [{"fruitless_attempts": row.get("attempts", 0)} | row for row in rows]
+    run(sql, *(row.get(name) for row in complete for name in names))
     ids = [row["id"] for row in rows]
     return int(fetch(f"SELECT COUNT(*) FROM {kind} WHERE id IN ({marks(ids)})", *ids)[0][0])
 

@@ -4,6 +4,7 @@ Every change of a status goes through `_move`, is one of MOVES, and writes a row
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from peewee import IntegrityError
 from csi.errors import StoreError
 from csi.store import counters
 from csi.store.catalog import channels, partitions
-from csi.store.db import OWNER, changed, fetch, is_postgres, marks, new_token, run, writing
+from csi.store.db import OWNER, changed, column, fetch, is_postgres, marks, new_token, run, writing
 from csi.store.uuid7 import new_id
 
 LEASE_SECONDS = 55.0
@@ -51,8 +52,9 @@ class CatalogJob:
     dedup_key: str
     status: JobStatus
     attempts: int
-    """Attempts since its last progress."""
+    """How often it was started; a postponed start does not count."""
     max_attempts: int
+    """Attempts without progress before it is given up."""
     scheduled_at: float
     started_at: float | None
     completed_at: float | None
@@ -70,6 +72,8 @@ class CatalogJob:
     archived_at: float | None
     redrive_at: float | None
     """When a dead job is tried again by itself; None: its cause does not pass by itself."""
+    fruitless_attempts: int
+    """Attempts since its last progress."""
 
 
 COLUMNS = ", ".join(CatalogJob.__dataclass_fields__)
@@ -192,7 +196,12 @@ def claim(now: float) -> CatalogJob | None:
                 if not found:
                     return None
                 job = found[0]
-                values: dict[str, Any] = {"attempts": job.attempts + 1, "started_at": now, "error_message": None}
+                values: dict[str, Any] = {
+                    "attempts": job.attempts + 1,
+                    "fruitless_attempts": job.fruitless_attempts + 1,
+                    "started_at": now,
+                    "error_message": None,
+                }
                 if _move(job, "running", now, lease_token=new_token(), lease_until=now + LEASE_SECONDS, **values):
                     return find(job.id)
         except IntegrityError:
@@ -203,7 +212,7 @@ def claim(now: float) -> CatalogJob | None:
 def checkpoint(job: CatalogJob, progress: dict[str, Any], now: float) -> bool:
     """Save progress and extend the lease, in the transaction that stores the work of this step. False: the lease was
     lost, and the caller must roll back."""
-    sql = """UPDATE jobs SET progress = ?, attempts = 0, lease_until = ?
+    sql = """UPDATE jobs SET progress = ?, fruitless_attempts = 0, lease_until = ?
         WHERE id = ? AND status = 'running' AND lease_token = ?"""
     return bool(changed(sql, json.dumps(progress), now + LEASE_SECONDS, job.id, job.lease_token))
 
@@ -232,7 +241,12 @@ def fail(job: CatalogJob, why: str, until: float, now: float) -> bool:
 def snooze(job: CatalogJob, why: str, until: float, now: float) -> bool:
     """Postpone a job that cannot run now, without counting an attempt."""
     with writing():
-        values = {"scheduled_at": until, "error_message": why[:ERROR_TEXT], "attempts": max(job.attempts - 1, 0)}
+        values = {
+            "scheduled_at": until,
+            "error_message": why[:ERROR_TEXT],
+            "attempts": max(job.attempts - 1, 0),
+            "fruitless_attempts": max(job.fruitless_attempts - 1, 0),
+        }
         return _move(job, "pending", now, {"reason": why, "until": until}, **values)
 
 
@@ -271,7 +285,13 @@ def retry_now(job: CatalogJob, now: float, reason: str = "by command") -> bool:
     """A dead or failed job is due now with all its attempts, and continues at its saved progress. False: it is neither,
     or another job of the same key is open."""
     partitions.ensure_partition("job_events", now)
-    values = {"attempts": 0, "scheduled_at": now, "completed_at": None, "error_message": None, "redrive_at": None}
+    values = {
+        "fruitless_attempts": 0,
+        "scheduled_at": now,
+        "completed_at": None,
+        "error_message": None,
+        "redrive_at": None,
+    }
     try:
         with writing():
             return _move(job, "pending", now, {"reason": reason}, **values)
@@ -320,8 +340,8 @@ def release_own(now: float) -> int:
 
 def _requeue(job: CatalogJob, now: float) -> bool:
     partitions.ensure_partition("job_events", now)
-    if job.attempts >= job.max_attempts:
-        return mark_dead(job, f"its worker ended {job.attempts} times in the middle of it", now)
+    if job.fruitless_attempts >= job.max_attempts:
+        return mark_dead(job, f"its worker ended {job.fruitless_attempts} times in the middle of it", now)
     with writing():
         return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
 
@@ -435,6 +455,24 @@ def waiting_since(now: float) -> float | None:
         j.channel_id IS NULL OR j.channel_id NOT IN (SELECT c.id FROM channels c WHERE c.status = 'paused'))"""
     found = fetch(sql, now)[0][0]
     return None if found is None else float(found)
+
+
+def waiting_reasons(found: Collection[CatalogJob], now: float) -> dict[str, str]:
+    """By id, of pending jobs that cannot be claimed now: what each waits for."""
+    refs = sorted({job.channel_id for job in found if job.status == "pending" and job.channel_id})
+    paused = set(column(f"SELECT id FROM channels WHERE status = 'paused' AND id IN ({marks(refs)})", *refs))
+    busy = set(column(f"SELECT channel_id FROM jobs WHERE status = 'running' AND channel_id IN ({marks(refs)})", *refs))
+    reasons = {}
+    for job in found:
+        if job.status != "pending":
+            continue
+        if job.channel_id in paused:
+            reasons[job.id] = f"its channel is paused; `csi channels resume {job.channel_id}` lets it run"
+        elif job.scheduled_at > now:
+            reasons[job.id] = job.error_message or "the time it is scheduled for"
+        elif job.channel_id in busy:
+            reasons[job.id] = "another job of its channel is running"
+    return reasons
 
 
 def running_count(now: float) -> int:

@@ -37,6 +37,8 @@ class VideoStats:
     like_count: int | None
     comment_count: int | None
     hourly_views: int | None
+    hourly_views_hours: float | None
+    """Over how many hours `hourly_views` was averaged."""
     daily_views: int | None
 
 

@@ -242,12 +242,12 @@ def list_jobs(rt: Runtime, query: JobQuery) -> api_models.JobPage:
         status=query.status, type=query.type, channel_id=query.channel, limit=query.limit + 1, before=query.before
     )
     shown, following = page_of(rows, query.limit)
-    return api_models.JobPage.of(jobs=shown, counts=jobs.counts(), next=following)
+    return api_models.JobPage.of(jobs=api_models.describe_jobs(shown, rt.now()), counts=jobs.counts(), next=following)
 
 
 @OPERATIONS.add("GET", "/jobs/{id}", "showJob", "A job and its history", refusals=NO_JOB)
 def show_job(rt: Runtime, id: str) -> api_models.JobDetail:
-    return api_models.JobDetail.of(_job(id), history=jobs.history(id))
+    return api_models.describe_job(_job(id), rt.now())
 
 
 @OPERATIONS.add(

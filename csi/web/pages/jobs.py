@@ -24,14 +24,22 @@ def show(rt: Runtime, request: Request) -> Context:
     status = given if given in STATUSES else ""
     rows = jobs.page(status=status or None, limit=SHOWN + 1, before=before or None)
     older = rows[SHOWN - 1].id if len(rows) > SHOWN else None
-    return {"rows": rows[:SHOWN], "status": status, "counts": jobs.counts(), "older": older, "titles": _titles(rows)}
+    return {
+        "rows": rows[:SHOWN],
+        "status": status,
+        "counts": jobs.counts(),
+        "older": older,
+        "titles": _titles(rows),
+        "waits": jobs.waiting_reasons(rows, rt.now()),
+    }
 
 
 @PAGE.view("/jobs/{id}", "job.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     ref = request.path_params["id"]
     row = _find(ref)
-    return {"row": row, "history": jobs.history(ref), "titles": _titles([row])}
+    waits = jobs.waiting_reasons([row], rt.now())
+    return {"row": row, "history": jobs.history(ref), "titles": _titles([row]), "waits_for": waits.get(ref)}
 
 
 def _titles(rows: list[CatalogJob]) -> dict[str, str]:
