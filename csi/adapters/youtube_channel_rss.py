@@ -23,7 +23,7 @@ from csi.adapters.base import (
     Via,
     WatchedSource,
 )
-from csi.adapters.youtube import atom, channel_uploads, feed_guard, live_start, push_document, video_fields
+from csi.adapters.youtube import atom, channel_uploads, feed_guard, live_start, push_document, take_off, video_fields
 from csi.adapters.youtube.api import ApiPage, ApiSettings, DataApi
 from csi.adapters.youtube.channel_uploads import UploadsPlaylist, upload_of
 from csi.adapters.youtube.enrich import Enricher
@@ -145,6 +145,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return push_document.removed_event(raw)
         if raw.event_type == live_start.LIVE_STARTED:
             return live_start.started_event(raw)
+        if raw.event_type == take_off.VIDEO_TAKING_OFF:
+            return take_off.event(raw)
         upload = upload_of(raw)
         subject = channel_uploads.subject_of(raw, upload)
         published_at = subject["published_at"]
@@ -162,6 +164,8 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             return self.normalize(raw).dedupe_key
         if raw.event_type == live_start.LIVE_STARTED:
             return live_start.started_key(raw)
+        if raw.event_type == take_off.VIDEO_TAKING_OFF:
+            return take_off.key(raw)
         return channel_uploads.dedupe_key(raw)
 
     def known_key(self, ref: str, item_id: str) -> str:

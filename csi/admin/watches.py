@@ -130,7 +130,7 @@ def find_watch(rt: Runtime, text: str) -> Watch:
 def reference_value(rt: Runtime, text: str) -> str:
     """The id or name in a URL, or an empty string."""
     try:
-        return parse_reference(text, _replacement_hosts(rt)).value
+        return parse_reference(text, replacement_hosts(rt)).value
     except UnknownReference:
         return ""
 
@@ -152,7 +152,7 @@ def target_of(rt: Runtime, text: str, source: str | None = None) -> WatchTarget:
         raise WatchRefused(unknown_name(f"source {source[:40]!r}", source, rt.settings.sources))
     if source in (None, PLAYLISTS, CHANNELS):
         try:
-            return resolve(rt, parse_reference(text, _replacement_hosts(rt)))
+            return resolve(rt, parse_reference(text, replacement_hosts(rt)))
         except UnknownReference:
             if is_youtube_address(text) or source is not None:
                 raise
@@ -163,7 +163,7 @@ def target_of(rt: Runtime, text: str, source: str | None = None) -> WatchTarget:
     if source is None and reddit_subreddit.reference(text):
         _enabled_source(rt, SUBREDDITS)  # raises: the other sources do not know subreddits
     if source is None:
-        parse_reference(text, _replacement_hosts(rt))  # raises: says what is accepted
+        parse_reference(text, replacement_hosts(rt))  # raises: says what is accepted
     raise WatchRefused(f"{text.strip()[:80]!r} names nothing that sources.{source} can watch")
 
 
@@ -282,7 +282,7 @@ def validated_options(rt: Runtime, target: WatchTarget, options: WatchOptions) -
     return watch
 
 
-def _replacement_hosts(rt: Runtime) -> list[str]:
+def replacement_hosts(rt: Runtime) -> list[str]:
     """Hosts that the configuration uses instead of YouTube's, such as a simulator."""
     settings = rt.settings.sources.get(CHANNELS)
     address = urlsplit(getattr(settings, "feed_url_template", "")).hostname
@@ -349,7 +349,7 @@ def poll_now(rt: Runtime, watch: Watch) -> PollNowResult:
 
 def import_list(rt: Runtime, content: bytes, options: WatchOptions, *, dry_run: bool = False) -> list[ImportLineResult]:
     """Add every entry of an OPML, CSV or plain list; an invalid entry does not stop the others."""
-    entries, seen = channel_lists.read_list(content, _replacement_hosts(rt)), set[str]()
+    entries, seen = channel_lists.read_list(content, replacement_hosts(rt)), set[str]()
     return [_import_entry(rt, entry, options, seen, dry_run=dry_run) for entry in entries]
 
 

@@ -4,9 +4,10 @@ from csi.api_models.adapters import AdapterDetail, AdapterJson, ConformanceRepor
 from csi.api_models.alerts import AlertStatus, MuteJson, NotificationTest, TargetTest, Unmuted
 from csi.api_models.base import ApiModel
 from csi.api_models.catalog import (
-    ChannelAdded, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority, ChannelRemoved,
-    ChannelResumed, ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson, JobList, JobPage,
-    TrendDay, VideoDetail, VideoList, VideoPage, all_channels, one_channel,
+    ChannelAdded, ChannelComparison, ChannelDetail, ChannelJson, ChannelList, ChannelPaused, ChannelPriority,
+    ChannelRemoved, ChannelResumed, ChannelTrend, HotVideo, HotVideos, JobChanged, JobDetail, JobEnqueued, JobJson,
+    JobList, JobPage, Movers, TrendDay, VideoDetail, VideoList, VideoPage, all_channels, describe_job,
+    describe_jobs, one_channel,
 )  # fmt: skip
 from csi.api_models.dead_letters import (
     DeadLetterDetail, DeadLetterGroups, DeadLetterList, DeadLetterPage, DeadLetterPlan, DeadLetterPrune,

@@ -11,6 +11,7 @@ from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, stats, videos
 from csi.store.catalog.channels import Channel, ChannelFeed
 from csi.store.catalog.jobs import CatalogJob, JobEvent
+from csi.store.catalog.movers import ChannelMover, VideoMover
 from csi.store.catalog.stats import ChannelStats, VideoStats, day_of
 from csi.store.catalog.videos import CatalogVideo
 
@@ -277,3 +278,46 @@ class VideoDetail(VideoJson):
     """A video and its last captures."""
 
     stats: list[VideoStatsJson]
+
+
+# ── across channels ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class VideoMoverJson(ApiModel, row=VideoMover):
+    """A video and the gains of its newest capture."""
+
+    published_at: Time
+    captured_at: Time
+
+
+class ChannelMoverJson(ApiModel, row=ChannelMover):
+    """A channel and the gains of its newest day."""
+
+
+class Movers(ApiModel):
+    """Videos and channels, those with the most views a day first."""
+
+    videos: list[VideoMoverJson]
+    channels: list[ChannelMoverJson]
+
+
+class ComparedDayJson(ApiModel):
+    """The figure of each channel on one day, in the order of the channels."""
+
+    date: str
+    values: list[int | None]
+
+
+class ComparedChannel(ApiModel):
+    """One of the channels."""
+
+    id: str
+    title: str
+
+
+class ChannelComparison(ApiModel):
+    """One figure of several channels, day by day."""
+
+    measure: str
+    channels: list[ComparedChannel]
+    days: list[ComparedDayJson]

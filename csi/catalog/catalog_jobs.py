@@ -5,7 +5,7 @@ A refreshed row is no longer due, so a crash costs at most one call.
 
 from functools import partial
 
-from csi.catalog import capture, channel_admin, data_api
+from csi.catalog import capture, channel_admin, data_api, take_off
 from csi.catalog.backfill import backfill
 from csi.catalog.refresh_schedule import DAY, DETAILS_DAYS, HOT_DAYS, HOUR, MEDIUM_DAYS, next_channel_refresh
 from csi.errors import SourceError
@@ -79,6 +79,7 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
         now = rt.now()
         capture.record_videos(list(found.values()), now)
         capture.record_counts(list((counts or {}).values()), wanted, now)
+        take_off.emit(rt, [*found, *(counts or {})], now)
         newly = capture.record_missing(gone, now)
         if newly:
             log.info("videos are missing at YouTube", videos=newly)

@@ -1,10 +1,13 @@
 """Operator actions on channels, for the CLI and the admin API: register, pause, resume, set priority, backfill."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
-from csi.admin import watches
-from csi.admin.watches import CHANNELS, WatchOptions, WatchRefused, WatchTarget
+from csi.adapters.youtube.api import BATCH
+from csi.admin import channel_lists, watches
+from csi.admin.channel_lists import ChannelListEntry
+from csi.admin.watches import CHANNELS, ImportLineResult, WatchOptions, WatchRefused, WatchTarget
 from csi.catalog import capture, data_api
 from csi.errors import CsiError, SourceError
 from csi.jobs import job_admin
@@ -100,6 +103,72 @@ def _store(
         if facts is not None:
             capture.record_channel(facts, now)
         return backfill(rt, _stored(target.ref), videos=videos).job
+
+
+def import_list(
+    rt: Runtime, content: bytes, *, priority: int = 5, watch: bool = True, dry_run: bool = False
+) -> list[ImportLineResult]:
+    """Track every channel of an OPML, CSV or plain list; an invalid entry does not stop the others. 50 channels are
+    looked up for one API unit. UnreadableList when the whole file is unusable."""
+    _check_priority(priority)
+    entries = channel_lists.read_list(content, watches.replacement_hosts(rt))
+    targets: dict[int, WatchTarget] = {}
+    results: dict[int, ImportLineResult] = {}
+    for place, entry in enumerate(entries):
+        try:
+            targets[place] = _listed_channel(rt, entry, dry_run=dry_run)
+        except CsiError as error:
+            results[place] = ImportLineResult(entry.line, entry.text, "invalid", name=entry.name, error=str(error))
+    known, seen = channels.known([target.ref for target in targets.values()]), set[str]()
+    wanted = list(dict.fromkeys(one.ref for one in targets.values() if one.ref and one.ref not in known))
+    shown, remark = ({}, None) if dry_run else _look_up_many(rt, wanted)
+    for place, target in targets.items():
+        entry = entries[place]
+        facts = shown.get(target.ref)
+        name = (facts.title if facts else None) or entry.name or target.title
+        line = partial(ImportLineResult, entry.line, entry.text, ref=target.ref or None, name=name)
+        if target.ref and (target.ref in known or target.ref in seen):
+            results[place] = line("known", error="in the file twice" if target.ref in seen else None)
+        elif dry_run:
+            results[place] = line("added", error=None if target.ref else "not looked up in a dry run")
+        elif facts is None and remark is None:
+            results[place] = line("invalid", error=f"YouTube has no channel {target.ref}")
+        else:
+            job = _store(rt, replace(target, title=name), facts, priority, None)
+            if job is not None and watch:
+                _watch_feed(rt, replace(target, title=name, units=0, remark=None))
+            results[place] = line("added" if job is not None else "known", error=remark)
+        seen.add(target.ref)
+    return [results[place] for place in range(len(entries))]
+
+
+def _listed_channel(rt: Runtime, entry: ChannelListEntry, *, dry_run: bool) -> WatchTarget:
+    """The channel that the entry names. In a dry run one that would have to be looked up has no id."""
+    if entry.exported is not None:
+        source, ref, _ = entry.exported
+        target = WatchTarget(source, ref, entry.name)
+    elif entry.reference is None:
+        raise CatalogRefused(entry.error or "that is not a channel")
+    elif dry_run and not entry.reference.is_ready:
+        return WatchTarget(CHANNELS, "", entry.name)
+    else:
+        target = watches.resolve(rt, entry.reference)
+    if target.source != CHANNELS:
+        raise CatalogRefused("that is not a channel; the catalogue tracks channels (UC…, a channel URL or an @handle)")
+    return target
+
+
+def _look_up_many(rt: Runtime, refs: list[str]) -> tuple[dict[str, ChannelFacts], str | None]:
+    """The facts of these channels. With a remark the API could not be asked now: the backfills fetch the facts."""
+    found: dict[str, ChannelFacts] = {}
+    try:
+        for start in range(0, len(refs), BATCH):
+            found |= data_api.read_channels(data_api.open_api(rt), refs[start : start + BATCH])
+    except SourceError as error:
+        if error.kind in _LATER:
+            return found, f"not looked up yet: {error}"
+        raise CatalogRefused(str(error)) from error
+    return found, None
 
 
 def _watch_feed(rt: Runtime, target: WatchTarget) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin, data_api
+from csi.catalog.channel_admin import RegisterResult
+from csi.cli import catalog_figures
 from csi.cli.command import audited, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import (
     ago,
@@ -22,12 +25,15 @@ from csi.cli.output import (
     plain,
     plural,
 )  # fmt: skip
+from csi.errors import SOME_FAILED, CsiError
 from csi.store.catalog import channels, stats, videos
 
 if TYPE_CHECKING:
     from csi.store.catalog.channels import Channel
 
+R = TypeVar("R")
 _CHANNEL = click.argument("channel", metavar="CHANNEL")
+_CHANNELS = click.argument("names", metavar="CHANNEL...", nargs=-1, required=True)
 PRIORITY = click.IntRange(1, 10)
 LIMIT = click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 
@@ -44,27 +50,60 @@ def channels_group() -> None:
 
 
 @channels_group.command()
-@click.argument("what", metavar="ID|URL|@HANDLE")
+@click.argument("whats", metavar="ID|URL|@HANDLE...", nargs=-1, required=True)
 @click.option("--priority", type=PRIORITY, default=5, show_default=True, help="Of its jobs; higher runs sooner.")
 @click.option("--videos", "cap", type=click.IntRange(min=1), help="Fetch only the newest N videos.  [default: all]")
 @click.option("--no-watch", is_flag=True, help="Do not poll its feed; new uploads are then found once a day.")
 @config_option
 @json_option
 def add(
-    what: str, priority: int, cap: int | None, no_watch: bool, config_path: Path | None, as_json: bool
+    whats: tuple[str, ...], priority: int, cap: int | None, no_watch: bool, config_path: Path | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Track a channel: fetch its videos, then refresh its statistics. Needs an API key; the lookup costs one unit."""
+    """Track channels: fetch their videos, then refresh their statistics. Needs an API key; a lookup costs one unit.
+
+    Of several, those that can be tracked are; exit code 5 when one cannot.
+    """
     with installed(config_path) as rt:
-        added = audited(
-            rt,
-            "csi channels add",
-            lambda: channel_admin.register(rt, what, priority=priority, watch=not no_watch, videos=cap),
-            lambda added: f"{added.result}: {added.channel.title or added.channel.id}",
-        )
+
+        def add_one(what: str) -> RegisterResult:
+            return audited(
+                rt,
+                "csi channels add",
+                lambda: channel_admin.register(rt, what, priority=priority, watch=not no_watch, videos=cap),
+                lambda added: f"{added.result}: {added.channel.title or added.channel.id}",
+            )
+
+        done, failed = _each(whats, add_one)
     if as_json:
-        shown = api_models.ChannelAdded.of(added, job=added.job.id if added.job else None)
-        echo_json({"result": added.result, **shown.model_dump()})
-        return
+        found = [
+            {
+                "result": one.result,
+                **api_models.ChannelAdded.of(one, job=one.job.id if one.job else None).model_dump(),
+            }
+            for one in done
+        ]
+        echo_json(found[0] if len(whats) == 1 else {"channels": found})
+    else:
+        for one in done:
+            _echo_added(one)
+    sys.exit(SOME_FAILED if failed else 0)
+
+
+def _each(whats: tuple[str, ...], act: Callable[[str], R]) -> tuple[list[R], bool]:
+    """The results, and whether one failed. The error of a single one is raised."""
+    done, failed = list[R](), False
+    for what in whats:
+        try:
+            done.append(act(what))
+        except CsiError as error:
+            if len(whats) == 1:
+                raise
+            failed = True
+            click.echo(f"csi: {plain(what, 80)}: {plain(logs.redact(str(error)))}", err=True)
+    return done, failed
+
+
+def _echo_added(added: RegisterResult) -> None:
     if added.result == "known":
         click.echo(f"{_title(added.channel)}: {added.remark}")
         return
@@ -125,62 +164,87 @@ def show_channel(channel: str, config_path: Path | None, as_json: bool) -> None:
 
 
 @channels_group.command()
-@_CHANNEL
+@_CHANNELS
 @config_option
-def pause(channel: str, config_path: Path | None) -> None:
-    """Pause a channel and its feed; running jobs finish."""
+def pause(names: tuple[str, ...], config_path: Path | None) -> None:
+    """Pause channels and their feeds; running jobs finish. Exit code 5 when one cannot be paused."""
     with installed(config_path) as rt:
-        row = channel_admin.find_channel(rt, channel)
-        changed = audited(
-            rt,
-            f"csi channels pause {row.id}",
-            lambda: channel_admin.pause(rt, row),
-            lambda changed: "paused, with its feed" if changed else "nothing changed",
-        )
-    click.echo(f"{_title(row)}: {'paused, with its feed' if changed else 'is paused; nothing changed'}")
+
+        def pause_one(name: str) -> None:
+            row = channel_admin.find_channel(rt, name)
+            changed = audited(
+                rt,
+                f"csi channels pause {row.id}",
+                lambda: channel_admin.pause(rt, row),
+                lambda changed: "paused, with its feed" if changed else "nothing changed",
+            )
+            click.echo(f"{_title(row)}: {'paused, with its feed' if changed else 'is paused; nothing changed'}")
+
+        _, failed = _each(names, pause_one)
+    sys.exit(SOME_FAILED if failed else 0)
 
 
 @channels_group.command()
-@_CHANNEL
+@_CHANNELS
 @config_option
-def resume(channel: str, config_path: Path | None) -> None:
-    """Resume a channel: its feed is polled again, and videos published meanwhile are fetched."""
+def resume(names: tuple[str, ...], config_path: Path | None) -> None:
+    """Resume channels: their feeds are polled again, and videos published meanwhile are fetched.
+
+    Exit code 5 when one cannot be resumed.
+    """
     with installed(config_path) as rt:
-        row = channel_admin.find_channel(rt, channel)
-        job = audited(
-            rt,
-            f"csi channels resume {row.id}",
-            lambda: channel_admin.resume(rt, row),
-            lambda job: "resumed" if job else "nothing changed",
-        )
-    click.echo(f"{_title(row)}: {f'resumed; job {job.id} catches up' if job else f'is {row.status}; nothing changed'}")
+
+        def resume_one(name: str) -> None:
+            row = channel_admin.find_channel(rt, name)
+            job = audited(
+                rt,
+                f"csi channels resume {row.id}",
+                lambda: channel_admin.resume(rt, row),
+                lambda job: "resumed" if job else "nothing changed",
+            )
+            what = f"resumed; job {job.id} catches up" if job else f"is {row.status}; nothing changed"
+            click.echo(f"{_title(row)}: {what}")
+
+        _, failed = _each(names, resume_one)
+    sys.exit(SOME_FAILED if failed else 0)
 
 
 @channels_group.command()
-@_CHANNEL
+@_CHANNELS
 @yes_option
 @dry_run_option
 @config_option
 @json_option
-def remove(channel: str, yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
-    """Delete a channel with its videos, statistics and jobs; its feed is still polled, archive files are kept."""
+def remove(names: tuple[str, ...], yes: bool, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
+    """Delete channels with their videos, statistics and jobs; their feeds are still polled, archive files are kept.
+
+    Exit code 5 when one cannot be removed.
+    """
     with installed(config_path) as rt:
-        row = channel_admin.find_channel(rt, channel)
-        counted = channel_admin.remove(rt, row, dry_run=True)
-        if not dry_run:
+
+        def remove_one(name: str) -> tuple[Channel, dict[str, int]]:
+            row = channel_admin.find_channel(rt, name)
+            counted = channel_admin.remove(rt, row, dry_run=True)
+            if dry_run:
+                return row, counted
             rows = f"{counted['videos']:,} videos and {counted['channel_stats'] + counted['video_stats']:,} statistics"
             confirm(f"Delete {_title(row)} with {rows}?", yes=yes)
-            counted = audited(
+            return row, audited(
                 rt,
                 f"csi channels remove {row.id}",
                 lambda: channel_admin.remove(rt, row),
                 lambda counted: f"{sum(counted.values()):,} rows deleted",
             )
+
+        done, failed = _each(names, remove_one)
     if as_json:
-        echo_json(api_models.ChannelRemoved.of(id=row.id, dry_run=dry_run, removed=counted))
-        return
-    words = ", ".join(f"{count:,} rows of {table}" for table, count in counted.items() if count)
-    click.echo(f"{_title(row)}: {'would be removed' if dry_run else 'removed'}: {words}")
+        found = [api_models.ChannelRemoved.of(id=row.id, dry_run=dry_run, removed=counted) for row, counted in done]
+        echo_json(found[0] if len(names) == 1 else {"channels": found})
+    else:
+        for row, counted in done:
+            words = ", ".join(f"{count:,} rows of {table}" for table, count in counted.items() if count)
+            click.echo(f"{_title(row)}: {'would be removed' if dry_run else 'removed'}: {words}")
+    sys.exit(SOME_FAILED if failed else 0)
 
 
 @channels_group.command("priority")
@@ -330,3 +394,9 @@ def hot(limit: int, config_path: Path | None, as_json: bool) -> None:
         for row, hour, day in rows
     ]
     echo_table(("ID", "CHANNEL", "AGE", "VIEWS", "LAST HOUR", "LAST DAY", "TITLE"), cells)
+
+
+channels_group.add_command(catalog_figures.compare)
+channels_group.add_command(catalog_figures.import_file)
+channels_group.add_command(catalog_figures.export)
+videos_group.add_command(catalog_figures.movers)

@@ -63,11 +63,12 @@ def list_jobs(
         ref = channel_admin.find_channel(rt, channel).id if channel else None
         rows = jobs.page(status=status, type=kind, channel_id=ref, limit=limit)
         now = rt.now()
-        counted, shown = jobs.counts(), api_models.describe_jobs(rows, now)
+        counted, waits = jobs.counts(), jobs.waiting_reasons(rows, now)
+        shown = api_models.describe_jobs(rows, now) if as_json else []
     if as_json:
         echo_json(api_models.JobList.of(jobs=shown, counts=counted))
         return
-    _echo_jobs(rows, {job.id: job.waits_for for job in shown if job.waits_for}, now)
+    _echo_jobs(rows, waits, now)
     click.echo(", ".join(f"{number:,} {word}" for word, number in counted.items()), err=True)
 
 

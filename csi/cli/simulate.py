@@ -37,6 +37,16 @@ class DurationOrSeconds(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+def _speed(text: str) -> float:
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= 1_000_000:
+        raise click.BadParameter(f"{text[:20]!r} is not a speed; write it as 3600x, at most 1000000x")
+    return speed
+
+
 @click.group()
 def simulate() -> None:
     """Run a stand-in for an outside service."""
@@ -61,6 +71,13 @@ def simulate() -> None:
 @click.option("--faults", default="", help="A fault script, as in feed:404@10-40,api:slow=2s, or night, storm.")
 @click.option("--latency", default="0s", show_default=True, type=DurationOrSeconds(), help="Delay of every response.")
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same ids.")
+@click.option(
+    "--speed",
+    default="1x",
+    show_default=True,
+    callback=lambda ctx, param, value: _speed(value),
+    help="How fast views and subscribers grow: 3600x is an hour in a second.",
+)
 @click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path), help="Record served items in this file.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
 def youtube(
@@ -75,6 +92,7 @@ def youtube(
     faults: str,
     latency: float,
     seed: int,
+    speed: float,
     ledger: Path | None,
     seconds: float | None,
 ) -> None:
@@ -82,6 +100,7 @@ def youtube(
     from csi.simulator.youtube import app, content, world
 
     simulated = world.World(seed)
+    simulated.growth.set_speed(speed, clock.now())
     ids = content.populate(simulated, channels=channels, playlists=playlists, videos=videos, at=clock.now())
     options = app.YouTubeOptions(
         api_key=api_key, quota=quota, faults=faults, latency=latency, ledger_path=ledger, seed=seed

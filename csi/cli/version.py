@@ -20,6 +20,7 @@ EXTRAS = {
     "processing": "youtube_transcript_api",
     "re2": "re2",
     "mcp": "mcp",
+    "parquet": "pyarrow",
 }
 """Each extra of the distribution, with the module whose presence says that it is installed."""
 

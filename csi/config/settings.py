@@ -1,6 +1,7 @@
 """The configuration file as a model: all its blocks, and those that are neither sources nor delivery."""
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -55,6 +57,17 @@ DatabaseUrl = Annotated[str, Field(max_length=2000), AfterValidator(_place)]
 QueueUrl = Annotated[
     str, Field(max_length=2000), AfterValidator(lambda text: _place(text, "redis://", "rediss://", "unix://"))
 ]
+
+
+def _day(value: object) -> str:
+    """YAML reads an unquoted day as a date."""
+    try:
+        return (value if isinstance(value, date) else date.fromisoformat(str(value))).isoformat()
+    except ValueError as error:
+        raise ValueError("expected a day such as 2026-08-27") from error
+
+
+Day = Annotated[str, BeforeValidator(_day)]
 
 
 class CsiSettings(Model):
@@ -106,6 +119,14 @@ class RetentionSettings(Model):
     )
 
 
+class TakeOffSettings(Model):
+    """Events of type video_taking_off: a video gets many more views an hour than is usual for its channel."""
+
+    enabled: bool = Field(False, description="Emit video_taking_off, once for a video up to 7 days old")
+    factor: float = Field(5.0, gt=1, le=1000, description="How many times the median of the channel's other videos")
+    min_hourly_views: int = Field(1000, ge=1, description="Fewer views an hour are never a take-off")
+
+
 class CatalogSettings(Model):
     """The catalogue of channels and videos, and its jobs."""
 
@@ -124,6 +145,10 @@ class CatalogSettings(Model):
     jobs_days: int = Field(30, ge=1, le=36_500, description="How long finished jobs keep their payload")
     job_metadata_days: int = Field(365, ge=1, le=36_500, description="How long finished jobs are kept")
     api_budget_days: int = Field(365, ge=2, le=36_500, description="How long the daily rows of the API budget are kept")
+    take_off: TakeOffSettings = TakeOffSettings()
+    counting_changed_on: Day | None = Field(
+        "2026-08-27", description="YouTube counts views in another way since then: charts mark it; null: no mark"
+    )
 
     @model_validator(mode="after")
     def _times_fit(self) -> "CatalogSettings":

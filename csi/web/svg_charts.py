@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 
 from csi import clock
 from csi.pipeline.quota_schedule import Forecast
@@ -58,6 +59,8 @@ class Chart:
     """Horizontal grid lines."""
     along: tuple[Mark, ...] = ()
     """Labels of the time axis."""
+    notes: tuple[Mark, ...] = ()
+    """Vertical lines, each with a text."""
     empty_text: str | None = None
     """Shown instead of a curve; None: there is one."""
 
@@ -173,23 +176,40 @@ def quota_burn(forecast: Forecast, now: float, starts_at: float, left: Sequence[
     )
 
 
-def curve(title: str, points: Sequence[Point]) -> Chart:
-    """Counts over time, with gaps where a count is not known. The axis begins at the lowest count, not at zero."""
+LEAST_SPAN = 0.1
+"""The axis of a curve covers at least this share of its highest count: a change of 0.01 % stays flat."""
+
+
+def scale(low: int, high: int, *, is_gain: bool) -> tuple[int, int]:
+    """The ends of the axis. That of gains includes zero; that of counts begins near the lowest one."""
+    if is_gain:
+        low, high = min(low, 0), max(high, 0)
+    missing = LEAST_SPAN * max(abs(low), abs(high)) - (high - low)
+    margin = ceil(missing / 2) if missing > 0 else 0
+    return low - margin if low < 0 else max(low - margin, 0), high + margin
+
+
+def curve(
+    title: str, points: Sequence[Point], *, is_gain: bool = False, note: tuple[float, str] | None = None
+) -> Chart:
+    """Counts over time, with gaps where a count is not known. `note`: a moment that is marked with a text."""
     known = [value for _, value in points if value is not None]
     if not known:
         return Chart(f"{title}: no data yet", empty_text="no data yet")
     low, high = min(known), max(known)
     first, last = points[0][0], points[-1][0]
+    bottom, top = scale(low, high, is_gain=is_gain)
     runs: list[list[tuple[float, float]]] = [[]]
     for at, value in points:
         if value is None:
             runs.append([])
         else:
-            up = (value - low) / (high - low) if high > low else 0.5
+            up = (value - bottom) / (top - bottom) if top > bottom else 0.5
             runs[-1].append((_time_x(at, first, last), _y(up)))
     step = (last - first) / (LABELS - 1)
     moments = [first + step * place for place in range(LABELS - 1)] if last > first else [first]
-    levels = [(low, 0.0), (high, 1.0)] if high > low else [(low, 0.5)]
+    levels = [(bottom, 0.0), (top, 1.0)] if top > bottom else [(low, 0.5)]
+    is_noted = note is not None and first <= note[0] <= last and last > first
     return Chart(
         title=f"{title}: {known[-1]:,}, from {low:,} to {high:,}",
         lines=tuple(" ".join(f"{x:.1f},{y:.1f}" for x, y in run) for run in runs if len(run) > 1),
@@ -199,6 +219,7 @@ def curve(title: str, points: Sequence[Point]) -> Chart:
             Mark(_time_x(at, first, last) if last > first else LEFT, datetime.fromtimestamp(at, UTC).strftime("%d %b"))
             for at in moments
         ),
+        notes=(Mark(_time_x(note[0], first, last), note[1], note[0]),) if note is not None and is_noted else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,102 @@ def test_an_answers_own_words_are_told_without_secrets(at):
         result = at.call(*command)
         assert "refused" in result.output
         assert "AIzaSy" not in result.output, command
+
+
+# ── many at once, lists, figures across channels ────────────────────────────────────────────────────────
+
+
+def more_channels(yt: SimulatedYouTube, number: int) -> list[SimulatedChannel]:
+    return [yt.world.add_channel(f"More {place}", at=1.0) for place in range(number)]
+
+
+def test_many_channels_are_added_paused_and_removed_at_once(at, yt, channel):
+    ids = [channel.id, *(one.id for one in more_channels(yt, 2))]
+    result = at.call("channels", "add", *ids, "@nobodyhere", "--no-watch")
+    assert result.exit_code == 5
+    assert "@nobodyhere" in result.stderr
+    assert [row["id"] for row in at.json("channels", "list")["channels"]] == sorted(
+        ids, key=lambda ref: yt.world.channel(ref).title
+    )
+    assert at.call("channels", "pause", *ids).exit_code == 0
+    assert {row["status"] for row in at.json("channels", "list")["channels"]} == {"paused"}
+    assert at.call("channels", "remove", *ids[:2], "--yes").exit_code == 0
+    assert [row["id"] for row in at.json("channels", "list")["channels"]] == ids[2:]
+
+
+def test_a_list_is_imported_and_every_bad_row_is_reported(at, yt, channel, tmp_path):
+    good = more_channels(yt, 2)
+    file = tmp_path / "subscriptions.csv"
+    file.write_text(
+        "Channel Id,Channel Url,Channel Title\n"
+        f"{good[0].id},http://www.youtube.com/channel/{good[0].id},Named here\n"
+        "UCnotanid,http://www.youtube.com/channel/UCnotanid,Broken\n"
+        f"{good[1].id},http://www.youtube.com/channel/{good[1].id},Other\n"
+        f"{good[1].id},http://www.youtube.com/channel/{good[1].id},Other\n"
+        f"UC{'z' * 22},http://www.youtube.com/channel/UC{'z' * 22},Gone\n"
+    )
+    planned = at.json("channels", "import", str(file), "--dry-run", code=5)
+    assert (planned["added"], planned["known"], planned["invalid"]) == (3, 1, 1)
+    assert at.json("channels", "list")["channels"] == []
+    found = at.json("channels", "import", str(file), "--no-watch", code=5)
+    assert [line["result"] for line in found["lines"]] == ["added", "invalid", "added", "known", "invalid"]
+    assert all(line["error"] for line in found["lines"] if line["result"] == "invalid")
+    assert {row["id"] for row in at.json("channels", "list")["channels"]} == {one.id for one in good}
+    opml = tmp_path / "list.opml"
+    feed = f"https://www.youtube.com/feeds/videos.xml?channel_id={channel.id}"
+    opml.write_text(f'<opml version="2.0"><body><outline text="A" xmlUrl="{feed}"/></body></opml>')
+    assert at.json("channels", "import", str(opml))["added"] == 1
+    assert at.call("channels", "import", str(file), "--priority", "11").exit_code == 2
+
+
+def test_channels_videos_and_captures_are_exported_as_csv(at, yt, channel, tmp_path):
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    db.run("UPDATE videos SET title = '=HYPERLINK(1)'")
+    rows = list(csv.DictReader(io.StringIO(at.call("channels", "export", "--of", "videos").stdout)))
+    assert len(rows) == 3
+    assert {row["title"] for row in rows} == {"'=HYPERLINK(1)"}
+    assert rows[0]["published_at"].endswith("Z")
+    out = tmp_path / "captures.csv"
+    assert at.call("channels", "export", "--of", "captures", "--channel", channel.id, "--out", str(out)).exit_code == 0
+    assert [row["view_count"] for row in csv.DictReader(out.open())]
+    assert (
+        at.call("channels", "export", "--of", "channel-captures", "--days", "1").stdout.splitlines()[1].count(",") == 9
+    )
+    assert at.call("channels", "export", "--format", "parquet").exit_code == 2
+    assert at.call("channels", "export", "--out", str(tmp_path / "no" / "such.csv")).exit_code == 1
+
+
+@pytest.mark.parametrize("kind", ["channels", "videos", "captures", "channel-captures"])
+def test_an_export_as_parquet_has_types(at, channel, tmp_path, kind):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    at.call("channels", "add", channel.id)
+    do_jobs(at)
+    out = tmp_path / "rows.parquet"
+    result = at.call("channels", "export", "--of", kind, "--format", "parquet", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    table = parquet.read_table(out)
+    assert table.num_rows == {"channels": 1, "videos": 3, "captures": 3, "channel-captures": 1}[kind]
+    assert str(table.schema.field("view_count").type) == "int64"
+    times = [field for field in table.schema if field.name.endswith("_at")]
+    assert {str(field.type) for field in times} == {"timestamp[ms, tz=UTC]"}
+    assert [path.name for path in tmp_path.glob(".*part")] == []
+
+
+def test_parquet_without_its_extra_says_what_to_install(at, channel, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = at.call("channels", "export", "--format", "parquet", "--out", str(tmp_path / "x"))
+    assert "creator-signals[parquet]" in str(result.exception)
+
+
+def test_channels_are_compared_and_movers_listed(at, yt, channel):
+    other = more_channels(yt, 1)[0]
+    at.call("channels", "add", channel.id, other.id, "--no-watch")
+    do_jobs(at)
+    found = at.json("channels", "compare", channel.id, other.id, "--measure", "video_count")
+    assert found["days"][-1]["values"] == [3, 0]
+    assert "2 to 10" in str(at.call("channels", "compare", channel.id).exception)
+    assert at.json("videos", "movers") == {"videos": [], "channels": []}
+    db.run("UPDATE video_stats SET daily_views = 50")
+    assert len(at.json("videos", "movers", "--limit", "2")["videos"]) == 2
+    assert at.call("videos", "movers", "--channels").exit_code == 0

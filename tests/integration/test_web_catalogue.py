@@ -305,3 +305,82 @@ def test_the_api_says_what_removing_a_channel_would_delete(rt):
     assert jobs.claim(rt.now()) is not None
     with pytest.raises(channel_admin.CatalogRefused, match="is running"):
         channel_admin.remove(rt, channels.find(UC))
+
+
+# ── pages across channels and videos ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.asyncio
+async def test_a_video_has_a_page_with_its_curve(client, rt):
+    now = rt.now()
+    rows = [
+        stats.VideoStats(f"c{hour}", "vid-1", now - hour * 3_600, 5_000 - 100 * hour, None, None, 100, None, 1.0)
+        for hour in range(1, 20)
+    ]
+    stats.save_videos(rows[:1])
+    for row in rows[1:]:
+        stats.save_videos([row])
+    page = await client.get("/videos/vid-1")
+    assert page.status_code == 200
+    assert "<polyline" in page.text
+    assert "window.hit=1</script>" not in page.text
+    assert (await client.get("/videos/vid-1?days=nonsense")).status_code == 200
+    assert (await client.get("/videos/no-such-one")).status_code == 404
+
+
+@pytest.mark.asyncio
+async def test_top_movers_are_listed_by_their_gain(client, rt):
+    now = rt.now()
+    facts = videos.VideoFacts("vid-2", UC, "The fast one", None, now - 90_000, view_count=9_000)
+    videos.save([(facts, videos.RefreshPlan("hot", now))], now)
+    stats.save_videos([stats.VideoStats("s2", "vid-2", now, 9_000, None, None, 10, 8_000, 1.0)])
+    page = (await client.get("/channels/movers")).text
+    assert "The fast one" in page
+    assert "+8,000" in page
+    found = (await client.get("/admin/videos/movers", headers=ADMIN)).json()
+    assert [row["id"] for row in found["videos"]] == ["vid-2"]
+
+
+@pytest.mark.asyncio
+async def test_channels_are_compared_day_by_day(client, rt):
+    other = "UC" + "b" * 22
+    channels.add(other, "Another", 5, rt.now())
+    for days in range(3):
+        gains = {"daily_views": 70 + days, "daily_subscribers": None, "daily_videos": 0}
+        counts = {"subscriber_count": 1, "video_count": 1, "view_count": 1}
+        stats.save_channel(stats.make_channel_stats(other, rt.now() - (10 - days) * DAY, **counts, **gains))
+    page = await client.get(f"/channels/compare?id={UC}&id={other}&days=30")
+    assert page.status_code == 200
+    assert page.text.count("<polyline") == 2
+    assert ">72<" in page.text
+    query = f"/admin/channels/compare?channels={UC},{other}&measure=daily_views"
+    found = (await client.get(query, headers=ADMIN)).json()
+    assert [row["id"] for row in found["channels"]] == [UC, other]
+    assert found["days"][0]["values"] == [5, 70]
+    alone = await client.get(f"/admin/channels/compare?channels={UC}", headers=ADMIN)
+    assert alone.status_code == 400
+    assert (await client.get("/channels/compare")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_gain", "ends"),
+    [
+        (1_000_000, 1_000_100, False, (950_051, 1_050_049 + 1)),
+        (0, 50, False, (0, 50)),
+        (40, 50, True, (0, 50)),
+        (-30, -10, True, (-30, 0)),
+        (5, 5, False, (4, 6)),
+    ],
+)
+def test_a_small_change_does_not_fill_the_axis(low, high, is_gain, ends):
+    found = svg_charts.scale(low, high, is_gain=is_gain)
+    assert found[1] - found[0] >= svg_charts.LEAST_SPAN * max(abs(low), abs(high))
+    assert found[0] <= low <= high <= found[1]
+    if abs(high) < 100:
+        assert found == ends
+
+
+def test_the_change_of_counting_is_marked_where_it_lies_in_the_curve():
+    points = [(0.0, 5), (100.0, 9)]
+    assert svg_charts.curve("Views", points, note=(50.0, "counted differently")).notes[0].text == "counted differently"
+    assert svg_charts.curve("Views", points, note=(500.0, "later")).notes == ()

@@ -229,7 +229,9 @@ class YouTubeSite:
             return None
         videos = self.world.newest(ref, atom_feed.FEED_SIZE)
         served = tuple(served_upload("feed", ref, video) for video in videos)
-        return SimulatedResponse(200, atom_feed.channel_feed(channel, videos, now), XML, served=served, is_feed=True)
+        return SimulatedResponse(
+            200, atom_feed.channel_feed(channel, videos, self.world.growth.at(now)), XML, served=served, is_feed=True
+        )
 
     def _playlist_feed(self, ref: str, now: float) -> SimulatedResponse | None:
         listing = self.world.listing(ref)
@@ -238,7 +240,9 @@ class YouTubeSite:
         entries = [entry for entry in listing.entries if entry.video.readable][: atom_feed.FEED_SIZE]
         videos = tuple((entry.video, self.world.channel(entry.video.channel_id) or listing.owner) for entry in entries)
         served = served_entries(listing, "playlist_feed", entries)
-        return SimulatedResponse(200, atom_feed.playlist_feed(listing, videos, now), XML, served=served, is_feed=True)
+        return SimulatedResponse(
+            200, atom_feed.playlist_feed(listing, videos, self.world.growth.at(now)), XML, served=served, is_feed=True
+        )
 
 
 class SimulatedEndpoint:

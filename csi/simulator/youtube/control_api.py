@@ -142,6 +142,32 @@ class NewPlaylistsBody(ControlBody):
         return {"playlist_id": ids[0], "playlist_ids": ids}
 
 
+class GrowthBody(ControlBody):
+    """How many views an hour a video gains, or subscribers a day a channel; or how fast all of them grow."""
+
+    video: str | None = None
+    channel: str | None = None
+    views_per_hour: int | None = Field(None, ge=-100_000_000, le=100_000_000)
+    subscribers_per_day: int | None = Field(None, ge=-100_000_000, le=100_000_000)
+    speed: float | None = Field(None, gt=0, le=1_000_000)
+
+    def apply(self, site: "YouTubeSite", now: float) -> ResponseFields:
+        world = site.world
+        if (self.video is None) != (self.views_per_hour is None):
+            raise CsiError("views_per_hour needs a video, and a video needs views_per_hour")
+        if (self.channel is None) != (self.subscribers_per_day is None):
+            raise CsiError("subscribers_per_day needs a channel, and a channel needs subscribers_per_day")
+        if self.video is None and self.channel is None and self.speed is None:
+            raise CsiError("name a video, a channel or a speed")
+        if self.speed is not None:
+            world.growth.set_speed(self.speed, now)
+        if self.video is not None and self.views_per_hour is not None:
+            world.grow(self.video, at=now, views_per_hour=self.views_per_hour)
+        if self.channel is not None and self.subscribers_per_day is not None:
+            world.grow_channel(self.channel, at=now, subscribers_per_day=self.subscribers_per_day)
+        return {"speed": world.growth.speed}
+
+
 class SetFaultsBody(ControlBody):
     script: str
     from_now: bool = False
@@ -162,6 +188,7 @@ CHANGES: dict[str, type[ControlBody]] = {
     "/channels": NewChannelsBody,
     "/playlists": NewPlaylistsBody,
     "/faults": SetFaultsBody,
+    "/growth": GrowthBody,
 }
 
 
@@ -224,6 +251,7 @@ def _state(site: "YouTubeSite") -> ResponseFields:
         "keys_in_url": requests.keys_in_url,
         "quota": {"limit": site.quota.limit, "used_today": site.quota.used(now)},
         "faults": [rule.text for rule in site.script],
+        "speed": world.growth.speed,
         "videos": world.video_count(),
         "channels": {channel.id: world.size(channel.id) for channel in world.channels()},
         "playlists": {playlist.id: world.size(playlist.id) for playlist in world.playlists()},

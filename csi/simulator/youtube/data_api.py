@@ -110,7 +110,7 @@ def video_statistics(world: World, query: Query, now: float) -> SimulatedRespons
                     "duration": iso_duration(video.duration),
                     "durationMillis": str(video.duration * 1000),
                 },
-                "statistics": _video_statistics(video, now),
+                "statistics": _video_statistics(video, world.growth.at(now)),
             }
             rows.append(_row("videoStats", video.id, parts, sections))
     return _list_response("videoStats", rows)
@@ -269,7 +269,7 @@ def _video_row(world: World, video: SimulatedVideo, parts: frozenset[str], now: 
             "publicStatsViewable": True,
             "madeForKids": False,
         },
-        "statistics": _video_statistics(video, now),
+        "statistics": _video_statistics(video, world.growth.at(now)),
         "liveStreamingDetails": _live_details(video),
     }
     return _row("video", video.id, parts, sections)
@@ -315,7 +315,7 @@ def _channel_row(world: World, channel: SimulatedChannel, parts: frozenset[str],
         },
         "contentDetails": {"relatedPlaylists": {"likes": "", "uploads": "UU" + channel.id[2:]}},
         # Counting reads every video of the channel: only on request.
-        "statistics": _channel_statistics(world, channel, now) if "statistics" in parts else {},
+        "statistics": _channel_statistics(world, channel, world.growth.at(now)) if "statistics" in parts else {},
         "status": {"privacyStatus": "public", "isLinked": True, "longUploadsStatus": "longUploadsUnspecified"},
     }
     return _row("channel", channel.id, parts, sections)

@@ -83,7 +83,7 @@ class SimulatedVideo:
         """Views grow by the hour; an upcoming stream has none."""
         if self.kind == "upcoming":
             return 0
-        return self.views + int(self.views_per_hour * max(0.0, now - self.published_at) / 3600)
+        return max(self.views + int(self.views_per_hour * max(0.0, now - self.published_at) / 3600), 0)
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,29 @@ class PlaylistSlice:
     entries: tuple[ListEntry, ...]
 
 
+@dataclass
+class GrowthClock:
+    """How fast views and subscribers grow: since `since`, one second counts as `speed` seconds."""
+
+    speed: float = 1.0
+    since: float = 0.0
+    grown: float = 0.0
+    """The time that counted up to `since`, beyond that of a clock."""
+
+    def at(self, now: float) -> float:
+        """The time up to which views and subscribers have grown at `now`."""
+        return now + self.grown + max(now - self.since, 0.0) * (self.speed - 1.0)
+
+    def set_speed(self, speed: float, now: float) -> None:
+        """What has grown until now stays."""
+        self.grown, self.since, self.speed = self.at(now) - now, now, speed
+
+
 class World:
     """All channels, videos and playlists. One lock: any thread may change them while another reads."""
 
     def __init__(self, seed: int = 0) -> None:
+        self.growth = GrowthClock()
         self._lock = threading.RLock()
         self._random = Random(seed)
         self._serial = 0
@@ -269,6 +288,25 @@ class World:
     def edit(self, video_id: str, *, at: float, **fields: object) -> SimulatedVideo:
         """Change fields of a video, such as its title; without fields only `updated`, as real feeds often do."""
         return self._change(video_id, updated_at=at, **fields)
+
+    def grow(self, video_id: str, *, at: float, views_per_hour: int) -> SimulatedVideo:
+        """From now on the video gains so many views an hour; those that it has stay."""
+        with self._lock:
+            video, now = _known(self._videos, "video", video_id), self.growth.at(at)
+            elapsed = max(0.0, now - video.published_at) / 3600
+            views = video.views_at(now) - int(views_per_hour * elapsed)
+            return self._change(video_id, views=views, views_per_hour=views_per_hour)
+
+    def grow_channel(self, channel_id: str, *, at: float, subscribers_per_day: int) -> SimulatedChannel:
+        """From now on the channel gains so many subscribers a day; those that it has stay."""
+        with self._lock:
+            channel, now = _known(self._channels, "channel", channel_id), self.growth.at(at)
+            elapsed = (now - channel.created_at) / 86_400
+            subscribers = channel.subscribers_at(now) - int(subscribers_per_day * elapsed)
+            changed = replace(channel, subscribers=subscribers, subscribers_per_day=subscribers_per_day)
+            self._channels[channel_id] = changed
+            self._touch(channel_id)
+            return changed
 
     def start_live(self, video_id: str, *, at: float) -> SimulatedVideo:
         """Start an upcoming stream."""

@@ -37,9 +37,9 @@ class VideoStats:
     like_count: int | None
     comment_count: int | None
     hourly_views: int | None
-    hourly_views_hours: float | None
-    """Over how many hours `hourly_views` was averaged."""
     daily_views: int | None
+    hourly_views_hours: float | None = None
+    """Over how many hours `hourly_views` was averaged."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,13 @@ def recent(video_id: str, limit: int = 24) -> list[VideoStats]:
     """The newest first."""
     sql = f"SELECT {', '.join(_VIDEO)} FROM video_stats WHERE video_id = ? ORDER BY captured_at DESC LIMIT ?"
     return [VideoStats(*row) for row in fetch(sql, video_id, limit)]
+
+
+def since(video_id: str, earliest: float, limit: int = 5_000) -> list[VideoStats]:
+    """The captures of a video, the oldest first."""
+    sql = f"""SELECT {", ".join(_VIDEO)} FROM video_stats WHERE video_id = ? AND captured_at >= ?
+        ORDER BY captured_at LIMIT ?"""
+    return [VideoStats(*row) for row in fetch(sql, video_id, earliest, limit)]
 
 
 def trend(channel_id: str, since: float) -> list[ChannelStats]:

@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from csi import api_models
 from csi.adapters.youtube.references import UnknownReference
-from csi.catalog import channel_admin
+from csi.catalog import channel_admin, comparison
 from csi.jobs import job_admin
 from csi.jobs.job_kinds import KINDS, MOST_VIDEOS, JobRefused
 from csi.runtime import Runtime
-from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog import channels, jobs, movers, stats, videos
 from csi.store.catalog.channels import Channel, ChannelStatus
 from csi.store.catalog.jobs import CatalogJob, JobStatus
 from csi.web.operation_definition import Limit, OperationList, RequestModel, Whole, page_of
@@ -79,6 +79,14 @@ class VideoQuery(RequestModel):
     before: str | None = Field(None, max_length=64, description="The `next` of the previous page")
 
 
+class ComparisonQuery(RequestModel):
+    """Which channels, and what of them."""
+
+    channels: str = Field(max_length=400, description="2 to 10 ids, separated by commas")
+    measure: str = Field("daily_views", max_length=40, description=f"One of {', '.join(comparison.MEASURES)}")
+    days: Whole = Field(30, ge=1, le=36_500, description="Days before now")
+
+
 class HotVideoQuery(RequestModel):
     """How many."""
 
@@ -115,6 +123,18 @@ def list_channels(rt: Runtime, query: ChannelQuery) -> api_models.ChannelList:
     if query.after is not None and channels.find(query.after) is None:
         raise HttpProblem(400, "after: it is not the `next` of a page")
     return api_models.all_channels(rt, query.status, limit=query.limit, after=query.after)
+
+
+@OPERATIONS.add("GET", "/channels/compare", "compareChannels", "One figure of 2 to 10 channels, day by day")
+def compare_channels(rt: Runtime, query: ComparisonQuery) -> api_models.ChannelComparison:
+    wanted = list(dict.fromkeys(ref.strip() for ref in query.channels.split(",") if ref.strip()))
+    rows = [row for row in map(channels.find, wanted) if row is not None]
+    if len(rows) < len(wanted):
+        raise HttpProblem(400, f"channels: {NO_CHANNEL}")
+    try:
+        return api_models.ChannelComparison.of(comparison.compare(rt, rows, query.measure, query.days))
+    except channel_admin.CatalogRefused as error:
+        raise HttpProblem(400, str(error)) from error
 
 
 @OPERATIONS.add(
@@ -219,6 +239,12 @@ def list_videos(rt: Runtime, query: VideoQuery) -> api_models.VideoPage:
 @OPERATIONS.add("GET", "/videos/hot", "listHotVideos", "Videos up to 7 days old, most views in the last hour first")
 def hot_videos(rt: Runtime, query: HotVideoQuery) -> api_models.HotVideos:
     return api_models.HotVideos.of_rows(videos.hottest(query.limit))
+
+
+@OPERATIONS.add("GET", "/videos/movers", "listMovers", "Videos and channels that gained most views in their last day")
+def list_movers(rt: Runtime, query: HotVideoQuery) -> api_models.Movers:
+    since = rt.now() - comparison.MOVERS_DAYS * DAY
+    return api_models.Movers.of(videos=movers.videos(since, query.limit), channels=movers.channels(since, query.limit))
 
 
 @OPERATIONS.add(

@@ -7,10 +7,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from csi.catalog import channel_admin
+from csi import clock
+from csi.catalog import channel_admin, comparison
 from csi.errors import CsiError
 from csi.runtime import Runtime
-from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.catalog import channels, jobs, movers, stats, videos
 from csi.store.catalog.channels import Channel
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change, redirect
@@ -24,6 +25,16 @@ CURVES = (
     ("Views a day", "daily_views"),
     ("Videos", "video_count"),
 )
+VIDEO_SPANS = (2, 7, 30, 365)
+VIDEO_CURVES = (
+    ("Views", "view_count"),
+    ("Views an hour", "hourly_views"),
+    ("Views a day", "daily_views"),
+    ("Likes", "like_count"),
+    ("Comments", "comment_count"),
+)
+COUNTING = "YouTube counts views differently"
+MOST_CHOICES = 500
 RECENT = 20
 PAGE = DashboardPage("/channels", "Channels", 25, is_listed=False)
 LIST = "/sources?show=tracked"
@@ -40,6 +51,81 @@ def show_hot(rt: Runtime, request: Request) -> Context:
     return {"rows": rows, "titles": channels.titles({video.channel_id for video, _, _ in rows})}
 
 
+@PAGE.view("/channels/movers", "movers.html")
+def show_movers(rt: Runtime, request: Request) -> Context:
+    since = rt.now() - comparison.MOVERS_DAYS * DAY
+    rows = movers.videos(since, 50)
+    titles = channels.titles({video.channel_id for video in rows})
+    return {"videos": rows, "channels": movers.channels(since, 25), "titles": titles}
+
+
+@PAGE.view("/channels/compare", "compare.html")
+def show_comparison(rt: Runtime, request: Request) -> Context:
+    wanted = list(dict.fromkeys(request.query_params.getlist("id")))[: comparison.MOST_CHANNELS]
+    rows = [row for row in map(channels.find, wanted) if row is not None]
+    given, measure = request.query_params.get("days", ""), request.query_params.get("measure", "")
+    span = int(given) if given in map(str, SPANS) else 30
+    name = measure if measure in comparison.MEASURES else "daily_views"
+    found = comparison.compare(rt, rows, name, span) if len(rows) > 1 else None
+    curves = [
+        svg_charts.curve(
+            row.title or row.id,
+            [(day_starts(day.date), day.values[place]) for day in found.days],
+            is_gain=name.startswith("daily_"),
+            note=_counting_change(rt, name),
+        )
+        for place, row in enumerate(rows)
+        if found is not None
+    ]
+    every = channels.dashboard(stats.day_of(rt.now()))[:MOST_CHOICES]
+    return {
+        "rows": rows,
+        "every": every,
+        "curves": curves,
+        "found": found,
+        "span": span,
+        "spans": SPANS,
+        "measure": name,
+        "measures": comparison.MEASURES,
+    }
+
+
+@PAGE.view("/videos/{id}", "video.html")
+def show_video(rt: Runtime, request: Request) -> Context:
+    video, given = videos.find(request.path_params["id"]), request.query_params.get("days", "")
+    if video is None:
+        raise HTTPException(404)
+    span = int(given) if given in map(str, VIDEO_SPANS) else 7
+    captures = stats.since(video.id, rt.now() - span * DAY)
+    return {
+        "video": video,
+        "channel": channels.find(video.channel_id),
+        "span": span,
+        "spans": VIDEO_SPANS,
+        "newest": captures[-1] if captures else None,
+        "curves": [
+            svg_charts.curve(
+                title,
+                [(one.captured_at, getattr(one, name)) for one in captures],
+                is_gain=name.endswith("ly_views"),
+                note=_counting_change(rt, name),
+            )
+            for title, name in VIDEO_CURVES
+        ],
+        "captures": captures[::-1][:24],
+    }
+
+
+def day_starts(day: str) -> float:
+    return clock.parse(f"{day}T00:00:00Z")
+
+
+def _counting_change(rt: Runtime, name: str) -> tuple[float, str] | None:
+    """Where YouTube began to count views in another way: a step there is not popularity."""
+    changed = rt.settings.catalog.counting_changed_on
+    return (day_starts(changed), COUNTING) if changed is not None and "view" in name else None
+
+
 @PAGE.view("/channels/{id}", "channel.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     row, given = _find(request.path_params["id"]), request.query_params.get("days", "")
@@ -54,7 +140,13 @@ def show_one(rt: Runtime, request: Request) -> Context:
         "span": span,
         "spans": SPANS,
         "curves": [
-            svg_charts.curve(title, [(day.captured_at, getattr(day, name)) for day in days]) for title, name in CURVES
+            svg_charts.curve(
+                title,
+                [(day.captured_at, getattr(day, name)) for day in days],
+                is_gain=name.startswith("daily_"),
+                note=_counting_change(rt, name),
+            )
+            for title, name in CURVES
         ],
         "videos": videos.of_channel(row.id, limit=RECENT),
         "jobs": jobs.page(channel_id=row.id, limit=5),
