@@ -1,5 +1,8 @@
 """The options of a watch that an operator gave it, and their change, for CLI, admin API and dashboard.
 
+A configured watch stores what differs from the configuration, which stays in force when the file is read again; for the
+other keys the file goes on to apply.
+
 A revision is derived from the options: two operators who load the same watch have the same revision, and the second one
 to save has an old one.
 """
@@ -12,6 +15,7 @@ from typing import Any
 
 from csi.admin import watches
 from csi.admin.watches import WatchOptions, WatchRefused, WatchTarget
+from csi.config.source_settings import WatchSettings
 from csi.logs import log
 from csi.pipeline import schedule
 from csi.runtime import Runtime
@@ -72,14 +76,28 @@ def source_has(rt: Runtime, watch: Watch, key: str) -> bool:
 
 def options_of(rt: Runtime, watch: Watch) -> WatchOptions:
     """The options that were set for this watch; a key that is absent has the source's default."""
+    if watch.origin == "config":
+        merged = {**_configured(_block(rt, watch)), **changed_options(watch)}
+        return WatchOptions({key: value for key, value in merged.items() if value is not None})
     if watch.options_json is not None:
         return WatchOptions(json.loads(watch.options_json))
-    settings = rt.settings.sources.get(watch.source)
-    if watch.origin == "config":
-        block = next((one for one in settings.watches if one.ref == watch.ref), None) if settings else None
-        given = block.model_dump(mode="json", exclude_unset=True, exclude_none=True) if block else {}
-        return WatchOptions({key: given[key] for key in KEYS if key in given})
     return _options_of_columns(rt, watch)
+
+
+def changed_options(watch: Watch) -> WatchOptions:
+    """What an operator changed of a configured watch. None: the source's default instead of the file's value."""
+    return WatchOptions(json.loads(watch.options_json or "{}") if watch.origin == "config" else {})
+
+
+def _block(rt: Runtime, watch: Watch) -> WatchSettings | None:
+    """None: the configuration has this watch no more, or its source has no list of watches."""
+    settings = rt.settings.sources.get(watch.source)
+    return next((one for one in settings.watches if one.ref == watch.ref), None) if settings else None
+
+
+def _configured(block: WatchSettings | None) -> WatchOptions:
+    given = block.model_dump(mode="json", exclude_unset=True, exclude_none=True) if block else {}
+    return WatchOptions({key: given[key] for key in KEYS if key in given})
 
 
 def _options_of_columns(rt: Runtime, watch: Watch) -> WatchOptions:
@@ -113,16 +131,20 @@ def change(
     *,
     revision: str | None = None,
     seen: Mapping[str, Any] | None = None,
+    from_file: bool = False,
     dry_run: bool = False,
 ) -> list[OptionChange]:
     """Set these options; None takes the source's default again. Returns those that differ now.
 
     WatchChangedMeanwhile when the revision is not the present one; `seen` are the options that its reader saw, for the
-    message. WatchRefused for a watch of the configuration: the file is never rewritten.
+    message. The configuration file is never rewritten; `from_file` makes all options those of the file again.
     """
     if watch.state == "removed":
         raise WatchRefused(f"{watch.ref} was removed; add it again with `csi sources add`")
-    refuse_configured(rt, watch)
+    if not may_change(rt, watch):
+        raise WatchRefused(f"{watch.source} has no list of watches: change it at {place_in_file(rt, watch)}")
+    if from_file and watch.origin != "config":
+        raise WatchRefused(f"{watch.ref} was added by command: the configuration file has no options of it")
     with writing():  # what the revision is compared with must be what is replaced
         found = watch_admin.find(watch.source, watch.ref)
         if found is None or found.state == "removed":
@@ -130,7 +152,10 @@ def change(
         before = options_of(rt, found)
         if revision is not None and revision != revision_of(rt, found):
             raise WatchChangedMeanwhile(_meanwhile(found, before, seen))
-        after = {key: value for key, value in {**before, **given}.items() if value is not None}
+        block = _block(rt, found) if found.origin == "config" else None
+        configured = _configured(block)
+        after = configured if from_file else {**before, **given}
+        after = {key: value for key, value in after.items() if value is not None}
         checked = watches.validated_options(rt, WatchTarget(found.source, found.ref), after)
         plain = checked.model_dump(mode="json", exclude_none=True)
         after = {key: plain[key] for key in after if key in plain}
@@ -144,20 +169,24 @@ def change(
                 "`csi sources reset` lets it begin again"
             )
         if changes and not dry_run:
+            stored = dict(after)
+            if found.origin == "config":
+                stored = {key: after.get(key) for key in KEYS if after.get(key) != configured.get(key)}
+            if block is not None:  # it may have keys that are no options
+                checked = schedule.with_changes(block, stored)
             wanted = schedule.wanted_watch(rt, found.source, found.ref, checked)
-            watch_admin.change(found, wanted, json.dumps(after), rt.now())
+            is_as_configured = found.origin == "config" and not stored
+            watch_admin.change(found, wanted, None if is_as_configured else json.dumps(stored), rt.now())
     if changes and not dry_run:
         keys = ", ".join(one.key for one in changes)
         log.info("watch changed by the operator", source=watch.source, watch=watch.ref, id=watch.id, keys=keys)
     return changes
 
 
-def refuse_configured(rt: Runtime, watch: Watch) -> None:
-    """WatchRefused names the place in the file."""
-    if watch.origin == "config":
-        raise WatchRefused(
-            f"{watch.ref} is in the configuration: change it at {place_in_file(rt, watch)}, then reload the worker"
-        )
+def may_change(rt: Runtime, watch: Watch) -> bool:
+    """Whether the watch has options of its own: a source without a list of watches is changed in the file only."""
+    settings = rt.settings.sources.get(watch.source)
+    return settings is None or settings.watch_key is not None
 
 
 def place_in_file(rt: Runtime, watch: Watch) -> str:

@@ -102,13 +102,17 @@ class WatchDetail(WatchJson):
 
     waiting_items: int
     options: dict[str, Any] = Field(description="Set for this watch; for other keys the source's settings apply")
+    changed_options: list[str] = Field(description="Options that an operator changed; others are those of the file")
     revision: str = Field(description="Of the options; give it with a change that must not replace another one")
 
     @classmethod
     def of_watch(cls, rt: "Runtime", row: "Watch") -> Self:
         options = watch_options.options_of(rt, row)
         waiting, revision = watch_admin.waiting_items(row.id), watch_options.revision_of(rt, row)
-        return cls.of_rows(rt, [row], waiting_items=waiting, options=options, revision=revision)[0]
+        changed = sorted(watch_options.changed_options(row))
+        return cls.of_rows(
+            rt, [row], waiting_items=waiting, options=options, changed_options=changed, revision=revision
+        )[0]
 
 
 class WatchOptionChange(ApiModel):

@@ -82,7 +82,8 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
         is_on = row.source in enabled
         next_in = ago(row.next_poll_at - now) if row.state == "active" and is_on else "–"
         problems = [row.last_error, notes.get(row.id), None if is_on else "the source is disabled"]
-        what = [str(row.id), SHORT.get(row.source, row.source), row.ref, row.name or "", row.origin, row.state]
+        what = [str(row.id), SHORT.get(row.source, row.source), row.ref, row.name or ""]
+        what += [f"{row.origin}, changed" if watch_options.changed_options(row) else row.origin, row.state]
         health = shown if row.state == "active" else "–"
         times = [ago(row.planned_interval or row.interval_seconds), ago(last), next_in]
         cells.append([*what, health, *times, logs.redact("; ".join(text for text in problems if text))])
@@ -238,6 +239,7 @@ def show(watch: str, reads: bool, config_path: Path | None, as_json: bool) -> No
     metavar="OPTION",
     help="Take the source's default again: --default interval; repeatable.",
 )
+@click.option("--from-file", is_flag=True, help="Make all options those of the configuration file again.")
 @click.option(
     "--revision", metavar="TEXT", help="Refuse if the watch was changed since `csi sources show` showed this."
 )
@@ -247,27 +249,29 @@ def set_options(
     watch: str,
     name: str | None,
     defaults: tuple[str, ...],
+    from_file: bool,
     revision: str | None,
     dry_run: bool,
     config_path: Path | None,
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change options of a watch that was added by command; options that are not given stay as they are.
+    """Change options of a watch; options that are not given stay as they are.
 
-    A watch of the configuration is changed in the file.
+    Of a watch of the configuration, the changed options apply instead of the file's, also after a restart; the file is
+    not rewritten, and its other options go on to apply.
     """
     wanted: dict[str, Any] = {key: value for key, value in _options(name, **given).items() if value is not None}
     wanted |= {_option_key(text): None for text in defaults}
-    if not wanted:
-        raise click.UsageError("give at least one option to change, such as --interval 5m")
+    if bool(wanted) == from_file:
+        raise click.UsageError("give at least one option to change, such as --interval 5m, or only --from-file")
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
         wanted = _merged_title(watch_options.options_of(rt, row), wanted)
         done = audited(
             rt,
             f"csi sources set {row.id}",
-            lambda: watch_options.change(rt, row, wanted, revision=revision, dry_run=dry_run),
+            lambda: watch_options.change(rt, row, wanted, revision=revision, from_file=from_file, dry_run=dry_run),
             lambda done: "; ".join(one.words for one in done) or "nothing was different",
             dry_run=dry_run,
         )

@@ -2,7 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
 
 from csi.config.source_settings import FirstPollLast, WatchSettings
 from csi.logs import log
@@ -22,13 +25,14 @@ def sync_watches(rt: Runtime) -> None:
     are polled, with the settings that their source had, until the operator accepts it (`csi config accept`)."""
     sources = {name: block for name, block in rt.settings.sources.items() if name not in rt.held_sources}
     enabled = [name for name, block in sources.items() if block.enabled]
-    wanted = [want for source in enabled for want in configured_watches(rt, source)]
-    for row in watch_admin.added_by_command({(want.source, want.ref) for want in wanted}):
-        log.info(
-            "watch added by command is now configured; its configuration applies", source=row.source, watch=row.ref
-        )
-    places = {(want.source, want.ref) for want in wanted}
-    with writing():
+    with writing():  # an operator changes no options between their reading and the watches' update
+        changed = watches.changed_options()
+        wanted = [want for source in enabled for want in configured_watches(rt, source, changed)]
+        places = {(want.source, want.ref) for want in wanted}
+        for row in watch_admin.added_by_command(places):
+            log.info(
+                "watch added by command is now configured; its configuration applies", source=row.source, watch=row.ref
+            )
         now = rt.now()  # one time for all: an incident holds what was removed since it began
         removal = watch_removal.plan(watch_admin.every(), places, sources.keys() - set(enabled))
         watches.sync(wanted, now, held=removal.held)
@@ -103,12 +107,35 @@ def _reset_future_times(rt: Runtime, now: float) -> None:
         log.warning("clock was set back; due times of watches were moved", watches=reset)
 
 
-def configured_watches(rt: Runtime, source: str) -> list[watches.WantedWatch]:
+ChangedOptions = Mapping[tuple[str, str], Mapping[str, Any]]
+"""What operators changed, as `watches.changed_options` returns it."""
+
+
+def configured_watches(rt: Runtime, source: str, changed: ChangedOptions | None = None) -> list[watches.WantedWatch]:
     """A source without a list of watches is one watch, named like the source."""
     settings = rt.settings.sources[source]
     if not settings.watch_key:
         return [wanted_watch(rt, source, source, WatchSettings())]
-    return [wanted_watch(rt, source, watch.ref, watch) for watch in settings.watches]
+    return [
+        wanted_watch(rt, source, watch.ref, with_changes(watch, (changed or {}).get((source, watch.ref), {})))
+        for watch in settings.watches
+    ]
+
+
+def with_changes(watch: WatchSettings, changed: Mapping[str, Any]) -> WatchSettings:
+    """A configured watch with what an operator changed. Changes that do not fit the file any more are ignored."""
+    if not changed:
+        return watch
+    given = {**watch.model_dump(mode="json", exclude_unset=True), **changed}
+    try:
+        return type(watch).model_validate({key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
+        log.warning(
+            "changed options of a watch do not fit its configuration; the configuration applies",
+            watch=watch.ref, options=sorted(changed), reason=reason,
+        )  # fmt: skip
+        return watch
 
 
 def wanted_watch(rt: Runtime, source: str, ref: str, watch: WatchSettings) -> watches.WantedWatch:

@@ -81,9 +81,10 @@ def add(new: WantedWatch, now: float, options_json: str | None = None) -> int:
         return int(found.id)
 
 
-def change(watch: Watch, wanted: WantedWatch, options_json: str, now: float) -> None:
-    """Replace the options of a watch that was added by command. Part of the caller's transaction."""
-    values = wanted.values("command") | {"options_json": options_json, "name": wanted.name or watch.title}
+def change(watch: Watch, wanted: WantedWatch, options_json: str | None, now: float) -> None:
+    """Replace the options of a watch. `options_json`: all of them, or of a configured watch those that differ from the
+    configuration. Part of the caller's transaction."""
+    values = wanted.values(watch.origin) | {"options_json": options_json, "name": wanted.name or watch.title}
     if watch.first_read_at is not None or watch.last_success_at is not None:
         del values["first_poll"]  # it was read already, or `csi sources reset` has set the policy of the next poll
     Watch.update(**values).where(Watch.id == watch.id).execute()

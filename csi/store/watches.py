@@ -191,6 +191,13 @@ def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, 
             _adjust(row, _changes(row, keep.get(place), now, is_held=place in held))
 
 
+def changed_options() -> dict[tuple[str, str], dict[str, Any]]:
+    """What an operator changed of configured watches, by (source, ref). A value of None: the source's default."""
+    rows = Watch.select(Watch.source, Watch.ref, Watch.options_json)
+    rows = rows.where(Watch.origin == "config", Watch.options_json.is_null(False))
+    return {(row.source, row.ref): json.loads(row.options_json or "{}") for row in rows}
+
+
 def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
     times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
     return {"source": wanted.source, "ref": wanted.ref, **wanted.values("config"), **times}
@@ -200,7 +207,9 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: boo
     if wanted is not None:
         values = wanted.values("config") | _due_again(row, wanted.interval, now)
         values["name"] = wanted.name or row.title
-        values |= {"removed_at": None, "removal_held_at": None, "options_json": None}
+        values |= {"removed_at": None, "removal_held_at": None}
+        if row.origin != "config":
+            values["options_json"] = None
         if row.first_read_at is None and row.last_success_at is not None:
             del values["first_poll"]  # `csi sources reset` has set the policy of the next poll
         return values
@@ -208,7 +217,7 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: boo
         return {}
     if is_held:
         return {"removal_held_at": row.removal_held_at or now}
-    return {"state": "removed", "removed_at": now, "removal_held_at": None}
+    return {"state": "removed", "removed_at": now, "removal_held_at": None, "options_json": None}
 
 
 def _adjust(row: Watch, changes: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ async def test_changes_of_the_dashboard_and_the_api_are_sentences_with_results(c
     await act(client, "/sources/1/pause")
     await act(client, "/sources/1/remove", sure="yes")
     bearer = {"Authorization": f"Bearer {TOKEN}"}
-    await client.patch("/admin/sources/1", json={"name": "x"}, headers=bearer)
+    await client.patch("/admin/sources/1", json={"route_profile": "no"}, headers=bearer)
     await client.post("/admin/dlq/discard", json={"ids": [1], "confirm": True}, headers=bearer)
     done = [(one.text, one.outcome, one.link) for one in audit_sentences.page(10)]
     assert done == [
@@ -57,7 +57,7 @@ async def test_changes_of_the_dashboard_and_the_api_are_sentences_with_results(c
     _, patched, removed, paused = audit_sentences.page(10)
     assert paused.result == "Rust from scratch is paused."
     assert "is in the configuration" in (removed.result or "")
-    assert "sources.youtube_playlist.playlists" in (patched.result or "")
+    assert "unknown route profile" in (patched.result or "")
     shown = (await client.get("/actions")).text
     assert 'Paused the watch <a href="/sources/1"><bdi>Rust from scratch</bdi></a>' in shown
     assert "Paused the watch" not in (await client.get("/actions?via=api")).text

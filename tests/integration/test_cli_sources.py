@@ -293,5 +293,41 @@ def test_set_refuses_what_cannot_be_changed(call):
     assert (unknown.exit_code, "not an option of a watch" in unknown.output) == (2, True)
     stale = call("sources", "set", UC[1], "--name", "x", "--revision", "0")
     assert "was changed meanwhile" in str(stale.exception)
-    configured = call("sources", "set", UC[0], "--name", "x")
-    assert "sources.youtube_channel_rss.watchlist" in str(configured.exception)
+    assert call("sources", "set", UC[1], "--name", "x", "--from-file").exit_code == 2
+    added = call("sources", "set", UC[1], "--from-file")
+    assert "added by command" in str(added.exception)
+
+
+def test_changed_options_of_a_configured_watch_outlast_a_reload_of_its_file(call, home):
+    path = home / "config.yaml"
+
+    def edit(**keys: object) -> None:
+        document = yaml.safe_load(path.read_text())
+        document["sources"]["youtube_channel_rss"]["watchlist"][0] |= keys
+        path.write_text(yaml.safe_dump(document))
+        assert call("sources", "list").exit_code == 0  # no worker runs: the command reads the file
+
+    edit(tags=["file"], poll_interval_seconds=600)
+    assert call("sources", "set", UC[0], "--interval", "4m").exit_code == 0
+    edit(name="Renamed", title={"match": "rust"})
+    shown = json.loads(call("sources", "show", UC[0], "--json").stdout)
+    assert (shown["origin"], shown["interval_seconds"], shown["changed_options"]) == (
+        "config", 240.0, ["poll_interval_seconds"],
+    )  # fmt: skip
+    assert shown["options"] == {
+        "name": "Renamed", "tags": ["file"], "poll_interval_seconds": 240.0, "title": {"match": "rust"},
+    }  # fmt: skip
+    assert "config, changed" in call("sources", "list").stdout
+    assert call("sources", "set", UC[0], "--default", "interval").exit_code == 0
+    edit(name="Again")
+    assert rows(call)[UC[0]]["interval_seconds"] == 300
+    assert call("sources", "set", UC[0], "--from-file").exit_code == 0
+    assert (rows(call)[UC[0]]["interval_seconds"], "config, changed" in call("sources", "list").stdout) == (600, False)
+
+
+def test_a_changed_option_that_no_longer_fits_the_file_is_ignored_with_a_warning(call, home):
+    assert call("sources", "set", UC[0], "--max-duration", "5m").exit_code == 0
+    document = yaml.safe_load((home / "config.yaml").read_text())
+    document["sources"]["youtube_channel_rss"]["watchlist"][0] |= {"min_duration_seconds": 600, "name": "Long ones"}
+    (home / "config.yaml").write_text(yaml.safe_dump(document))
+    assert rows(call)[UC[0]]["name"] == "Long ones"

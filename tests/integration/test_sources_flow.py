@@ -498,9 +498,8 @@ def test_a_change_that_cannot_be_made_says_why(line, yt):
     line.run()
     with pytest.raises(WatchRefused, match="was polled already"):
         watch_options.change(line.rt, Watch.get_by_id(row.id), {"first_poll": "all"})
-    configured = Watch.get(Watch.ref == yt.channels[0])
-    with pytest.raises(WatchRefused, match=r"sources\.youtube_channel_rss\.watchlist"):
-        watch_options.change(line.rt, configured, {"name": "Mine"})
+    with pytest.raises(WatchRefused, match="was added by command"):
+        watch_options.change(line.rt, Watch.get_by_id(row.id), {}, from_file=True)
 
 
 def test_options_of_a_watch_that_release_1_0_0_added_are_read_from_its_columns(line, yt):

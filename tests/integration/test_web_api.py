@@ -206,6 +206,17 @@ async def test_a_source_is_added_paused_resumed_reset_and_removed(client: httpx.
 
 
 @pytest.mark.asyncio
+async def test_a_source_of_the_configuration_is_changed_and_taken_back(client: httpx.AsyncClient) -> None:
+    before = (await client.get("/sources/1")).json()
+    assert (await client.patch("/sources/1", json={"tags": ["mine"]})).status_code == 200
+    shown = (await client.get("/sources/1")).json()
+    assert (shown["origin"], shown["options"]["tags"], shown["changed_options"]) == ("config", ["mine"], ["tags"])
+    _check("GET", "/sources/1", 200, shown)
+    assert (await client.patch("/sources/1", json={"from_file": True})).status_code == 200
+    assert (await client.get("/sources/1")).json()["options"] == before["options"]
+
+
+@pytest.mark.asyncio
 async def test_a_source_of_the_configuration_is_not_removed(client: httpx.AsyncClient) -> None:
     answer = await client.delete("/sources/1")
     assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")

@@ -884,10 +884,20 @@ async def test_of_two_operators_the_second_is_told_what_changed_and_may_save_aga
 
 
 @pytest.mark.asyncio
-async def test_a_watch_of_the_configuration_says_where_it_is_changed(client: httpx.AsyncClient) -> None:
-    assert "sources.youtube_playlist.playlists" in (await client.get("/sources/1/edit")).text
-    refused = await act(client, "/sources/1", name="Mine")
-    assert (refused.status_code, Watch.get_by_id(1).name) == (400, "Rust from scratch")
+async def test_a_configured_watch_is_changed_without_its_file_and_taken_back(
+    client: httpx.AsyncClient,
+) -> None:
+    page = await client.get("/sources/1/edit")
+    assert "sources.youtube_playlist.playlists" in page.text
+    form = _fields(page.text)
+    assert (await act(client, "/sources/1", **(form | {"name": "Mine"}))).status_code == 303
+    row = Watch.get_by_id(1)
+    assert (row.name, row.origin, row.options_json) == ("Mine", "config", '{"name": "Mine"}')
+    assert "changed here: name" in (await client.get("/sources/1")).text
+    form = _fields((await client.get("/sources/1/edit")).text)
+    assert (await act(client, "/sources/1", from_file="yes", **form)).status_code == 303
+    row = Watch.get_by_id(1)
+    assert (row.name, row.options_json) == ("Rust from scratch", None)
 
 
 @pytest.mark.asyncio

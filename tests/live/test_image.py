@@ -61,6 +61,10 @@ def make_base(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
+    # The pod's own container takes its limits from here only.
+    settings = tmp_path_factory.mktemp("podman") / "containers.conf"
+    settings.write_text(f"[containers]\ndefault_ulimits = {json.dumps(LIMITS[1::2])}\n")
+    os.environ["CONTAINERS_CONF"] = str(settings)
     base = make_base(tmp_path_factory.mktemp("base"))
     podman("build", "--isolation", "chroot", "--format", "docker", "--build-arg", f"BASE={base}", "-t", IMAGE, ROOT)
     return IMAGE

@@ -71,6 +71,7 @@ class WatchChange(WatchRequestOptions):
     """Options to set; null takes the source's default again. Options that are not given stay as they are."""
 
     revision: str | None = Field(None, max_length=64, description="Refuse if the watch has another one by now")
+    from_file: bool = Field(False, description="Make all options those of the configuration file again")
     dry_run: bool = Field(False, description=PREVIEW)
 
 
@@ -159,13 +160,15 @@ def add(rt: Runtime, body: WatchRequest) -> Response:
 
 
 @OPERATIONS.add(
-    "PATCH", "/sources/{id}", "changeSource", "Change the options of a watch that was added by command",
-    refusals=ABSENT | {409: "It is in the configuration, or was changed meanwhile"},
+    "PATCH", "/sources/{id}", "changeSource", "Change the options of a watch",
+    refusals=ABSENT | {409: "The options are not valid, or it was changed meanwhile"},
 )  # fmt: skip
 def change(rt: Runtime, number: int, body: WatchChange) -> api_models.WatchOptionsChanged:
     row = _found(number)
     given = body.model_dump(include=body.model_fields_set & set(WatchRequestOptions.model_fields))
-    changes = watch_options.change(rt, row, given, revision=body.revision, dry_run=body.dry_run)
+    changes = watch_options.change(
+        rt, row, given, revision=body.revision, from_file=body.from_file, dry_run=body.dry_run
+    )
     revision = watch_options.revision_of(rt, _found(number))
     return api_models.WatchOptionsChanged.of(id=row.id, dry_run=body.dry_run, changes=changes, revision=revision)
 

@@ -115,6 +115,7 @@ def show_one(rt: Runtime, request: Request) -> Context:
         "state": watch_states.states_of(rt, [row])[0],
         "watch": WatchJson.of_rows(rt, [row])[0],
         "options": _shown_options(rt, row),
+        "changed": [watch_options.LABELS[key] for key in watch_options.changed_options(row)],
         "place": watch_options.place_in_file(rt, row),
         "channel": channels.find(row.ref) if row.source == CHANNEL_SOURCE else None,
         "may_track": row.source == CHANNEL_SOURCE,
@@ -147,6 +148,8 @@ def _edit_form(rt: Runtime, row: Watch, sent: Mapping[str, str] | None) -> Conte
         "revision": watch_options.revision_of(rt, row),
         "seen": json.dumps(options, sort_keys=True),
         "place": watch_options.place_in_file(rt, row),
+        "may_change": watch_options.may_change(rt, row),
+        "changed": [watch_options.LABELS[key] for key in watch_options.changed_options(row)],
         **_choices(rt, row),
     }
 
@@ -206,8 +209,10 @@ async def save(request: Request) -> Response:
 
     def store(rt: Runtime) -> str:
         row, seen = _found(request), _seen(form)
-        given = watch_forms.options_of_form(form)
-        done = watch_options.change(rt, row, given, revision=form.get("revision", ""), seen=seen)
+        from_file = form.get("from_file") == "yes"
+        given = {} if from_file else watch_forms.options_of_form(form)
+        revision = form.get("revision", "")
+        done = watch_options.change(rt, row, given, revision=revision, seen=seen, from_file=from_file)
         words = "; ".join(one.words for one in done)
         return f"{row.name or row.ref} is changed: {words}." if done else "Nothing was different; nothing changed."
 
