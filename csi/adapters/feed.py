@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
@@ -287,14 +287,15 @@ def _refusal(answer: HttpResponse, now: float) -> SourceError:
 
 
 def _raw_events(found: FeedDocument, ref: str, now: float) -> list[RawEvent]:
-    same = Counter(item.guid for item in found.items)
-    # One guid for every item identifies none of them.
-    useless = {guid for guid, count in same.items() if guid and count > 1 and count == len(found.items)}
+    # A guid that items with different links share identifies none of them.
+    links: dict[str | None, set[str]] = defaultdict(set)
+    for item in found.items:
+        links[item.guid].add(_plain_link(item.link) or _digest(item))
     events = []
     for item in found.items:
         payload = {
             "item": asdict(item),
-            "identity": identity_of(item, guid_is_useless=item.guid in useless),
+            "identity": identity_of(item, guid_is_useless=len(links[item.guid]) > 1),
             "feed_url": ref,
             "feed_title": found.title,
             "seen_at": now,

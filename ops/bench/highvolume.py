@@ -1,7 +1,7 @@
 """50 subreddits with 100,000 posts a simulated day, bursts of 5,000, and a receiver that slows down for hours.
 
-`python -m ops.bench highvolume`: four hours in batches of 500 (100 in a request), one streamed. The bench moves
-the clock, so the hours take minutes; the pipeline, the database, the requests to the receiver and the limits of the
+`python -m ops.bench highvolume`: four hours in batches of 500 (100 in a request), one streamed; with `--hours 1` a
+quarter of both. The bench moves the clock, so the hours take minutes; the pipeline, the database, the requests to the receiver and the limits of the
 simulated Reddit are the real ones. Steps run in one thread: the figures are volumes and bounds, not latencies.
 """
 
@@ -38,8 +38,8 @@ from ops.bench.sink import Exchange, Ledger
 
 SUBREDDITS = 50
 A_DAY, BURST, BURST_MINUTES = 100_000, 5_000, 10
-LIMIT = 12_000
-"""`csi.max_backlog_events` of the bench: small, so that the slow receiver makes it count."""
+LIMIT_AN_HOUR, LEAST_LIMIT = 3_000, 3_000
+"""`csi.max_backlog_events` of the bench, by simulated hours: small, so that the slow receiver makes it count."""
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 REDDIT = "reddit.invalid"
 DRAIN_HOURS, QUIET_HOURS = 12, 1
@@ -193,9 +193,10 @@ def _measure(home: Path, events_a_day: int, hours: float, streaming: bool) -> di
     names = [f"sub_{number:02}" for number in range(SUBREDDITS)]
     site.add(*names)
     pace = {"per_minute": 0.0, "room": 0.0, "at": clock()}
+    limit = max(int(LIMIT_AN_HOUR * hours), LEAST_LIMIT)
     started = time.monotonic()
     with slow_receiver(ledger, secret, clock, pace) as url:
-        rt = _open(home, clock, site, names, url, secret, streaming=streaming)
+        rt = _open(home, clock, site, names, url, secret, limit, streaming=streaming)
         with db.connection():
             schedule.sync_watches(rt)
             line, seen = Line(rt, clock), Watched()
@@ -211,7 +212,7 @@ def _measure(home: Path, events_a_day: int, hours: float, streaming: bool) -> di
     return {
         "published": len(published), "delivered": len(ledger.arrived), "lost": lost, "extra": len(keys - found),
         "again": ledger.again, "requests": ledger.requests, "reads": len(site.asked),
-        "most_waiting": seen.most_waiting, "limit": LIMIT, "slowest": round(seen.slowest, 1),
+        "most_waiting": seen.most_waiting, "limit": limit, "slowest": round(seen.slowest, 1),
         "stopped_minutes": seen.stopped_minutes, "drained_hours": round(drained / HOUR, 1),
         "problem_shown": int("reading_slowed" in seen.problems),
         "disk_mb": round(seen.disk_mb, 1), "peak_mb": round(max(seen.memory_mb), 1),
@@ -221,7 +222,15 @@ def _measure(home: Path, events_a_day: int, hours: float, streaming: bool) -> di
 
 
 def _open(
-    home: Path, clock: Clock, site: RedditSite, names: list[str], url: str, secret: str, *, streaming: bool
+    home: Path,
+    clock: Clock,
+    site: RedditSite,
+    names: list[str],
+    url: str,
+    secret: str,
+    limit: int,
+    *,
+    streaming: bool,
 ) -> Runtime:
     base = f"https://{REDDIT}"
     source = {
@@ -232,7 +241,7 @@ def _open(
     }  # fmt: skip
     config = home / "config.yaml"
     settings = {
-        "csi": {"state_dir": str(home / "state"), "log_level": "ERROR", "max_backlog_events": LIMIT},
+        "csi": {"state_dir": str(home / "state"), "log_level": "ERROR", "max_backlog_events": limit},
         "sources": {"reddit_subreddit": source},
         "delivery": {"priority_behavior": {"high_volume": {"batch_size": BATCH, "max_delay_seconds": 60}}},
     }

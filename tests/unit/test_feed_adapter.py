@@ -80,6 +80,15 @@ def test_a_guid_that_every_item_has_identifies_none():
     assert len(set(keys(*numbers))) == 3
 
 
+def test_a_guid_that_some_items_with_different_links_share_identifies_none_of_them():
+    shared = [item("shared", f"https://blog.example.org/{number}") for number in range(2)]
+    alone = item("own", "https://blog.example.org/3")
+    again = item("own", "https://blog.example.org/3/?utm_source=feed")
+    found = keys(*shared, alone, again)
+    assert len(set(found)) == 3
+    assert found[2] == found[3] == keys(alone)[0], "the same item listed twice is one item"
+
+
 @pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "yesterday", "", "Mon, 01 Jan 2035 00:00:00 GMT"])
 def test_a_date_that_is_missing_or_in_the_future_counts_as_the_time_of_the_read(date):
     source = adapter(reply(feed(item(pubDate=date))))
