@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import secrets
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -15,13 +18,14 @@ import click
 
 from csi import clock
 from csi.config import durations
+from csi.config.secrets import read_variable
+from csi.errors import SOME_FAILED, MissingSetting
 from csi.simulator.feeds.documents import RENDERERS
 
 if TYPE_CHECKING:  # the simulators are loaded when one is run: `--help` needs none of them
     from starlette.applications import Starlette
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from csi.simulator.composio import EndKind, Version
 
 
 class DurationOrSeconds(click.ParamType[float]):
@@ -188,7 +192,7 @@ def feeds(
 def reddit(
     host: str, port: int, subreddits: int, posts: int, rate: float, per_minute: int, seconds: float | None
 ) -> None:
-    """Run a simulated Reddit: feeds, API and access tokens, with Reddit's limits."""
+    """Run a simulated Reddit: feeds, API and access tokens, with Reddit's limits and a control API under /sim."""
     from csi.simulator.reddit.app import TOKEN_PATH, post_steadily, reddit_app
     from csi.simulator.reddit.site import RedditSite
 
@@ -206,12 +210,69 @@ def reddit(
     _serve(host, port, seconds, announce, lambda: post_steadily(site, names, rate))
 
 
+@simulate.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many seconds.")
+def hub(host: str, port: int, seconds: float | None) -> None:
+    """Run a simulated WebSub hub, as YouTube's is, with faults and a control API under /sim."""
+    from csi.simulator.hub import HUB_PATH, SimulatedHub
+
+    simulated = SimulatedHub()
+
+    def announce(base: str) -> Starlette:
+        _announce("hub", base, {"base_url": base, "hub_url": base + HUB_PATH})
+        return simulated.app()
+
+    _serve(host, port, seconds, announce)
+
+
+@simulate.command()
+@click.argument("url")
+@click.option("--secret-env", default="CSI_COMPOSIO_SECRET", show_default=True, help="Variable with the secret.")
+@click.option("--playlist", default="", help="Send a new item of this playlist.")
+@click.option("--video", default="dQw4w9WgXcQ", show_default=True, help="The video of that item.")
+@click.option("--title", default="A new item", show_default=True, help="Its title.")
+@click.option("--version", type=click.Choice(["V1", "V2", "V3"]), default="V3", show_default=True)
+@click.option("--end", "ended", type=click.Choice(["account", "trigger"]), help="Say that it has ended instead.")
+@click.option("--times", default=1, show_default=True, type=click.IntRange(1, 100), help="Repeat the same message.")
+@click.option("--revoked", is_flag=True, help="Sign with another secret.")
+def composio(
+    url: str, secret_env: str, playlist: str, video: str, title: str, version: Version, ended: str | None,
+    times: int, revoked: bool,
+) -> None:  # fmt: skip
+    """Send a webhook to an address of csi inbound, as Composio does. Exit code 5 when it is refused."""
+    from csi.simulator import composio as simulated
+
+    if bool(playlist) == bool(ended):
+        raise click.UsageError("say either --playlist or --end")
+    secret = read_variable(secret_env, os.environ)
+    if not secret:
+        raise MissingSetting(f"{secret_env} is not set: give the secret that the sender was added with")
+    sender = simulated.ComposioSender(url, secrets.token_hex(16) if revoked else secret)
+    message_id, now = f"msg_{secrets.token_hex(8)}", clock.now()
+    if ended:
+        kinds: dict[str, EndKind] = {
+            "account": "composio.connected_account.expired", "trigger": "composio.trigger.disabled"
+        }  # fmt: skip
+        body = simulated.end_envelope(kinds[ended], message_id, now)
+    else:
+        item = simulated.playlist_item(playlist, video, title, f"UC{playlist[-22:].rjust(22, '0')}", now)
+        data = {"event_type": "new_playlist_item", "item": item}
+        body = simulated.envelope(data, message_id, now, version=version, trigger=simulated.PLAYLIST_TRIGGER)
+    answers = [sender.send(message_id, body, attempt) for attempt in range(1, times + 1)]
+    for answer in answers:
+        click.echo(f"{message_id}  {answer or 'no answer'}")
+    if any(answer not in (200, 202) for answer in answers):
+        sys.exit(SOME_FAILED)
+
+
 def _serve(
     host: str,
     port: int,
     seconds: float | None,
     announce: Callable[[str], Starlette],
-    background: Callable[[], Coroutine[Any, Any, None]],
+    background: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or the end of `seconds`. `announce` gets the address and makes the app."""
     from csi.simulator import http_server

@@ -1,5 +1,7 @@
 """A simulated Composio: webhooks of the versions 1 to 3, signed, repeated, or signed with a secret that was revoked."""
 
+import base64
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from csi.errors import NetError
 from csi.ingester.webhook_signature import sign_webhook
 from csi.net import Net
 
+EndKind = Literal["composio.connected_account.expired", "composio.trigger.disabled"]
 Version = Literal["V1", "V2", "V3"]
 PLAYLIST_TRIGGER = "YOUTUBE_NEW_PLAYLIST_ITEM_TRIGGER"
 
@@ -32,12 +35,10 @@ class ComposioSender:
     def playlist_item(self, item: dict[str, Any], *, version: Version = "V3") -> int:
         return self.trigger({"event_type": "new_playlist_item", "item": item}, version=version)
 
-    def end(self, kind: Literal["composio.connected_account.expired", "composio.trigger.disabled"]) -> int:
+    def end(self, kind: EndKind) -> int:
         """The connection has ended: no further trigger follows."""
         message_id = self.next_id()
-        body = {"id": message_id, "timestamp": clock.iso(self.now()), "type": kind, "data": {}}
-        body["metadata"] = {"trigger_slug": PLAYLIST_TRIGGER, "connected_account_id": "ca_1"}
-        return self.send(message_id, body)
+        return self.send(message_id, end_envelope(kind, message_id, self.now()))
 
     def send(self, message_id: str, body: dict[str, Any], attempt: int = 1) -> int:
         content = json.dumps(body).encode()
@@ -51,6 +52,24 @@ class ComposioSender:
     def next_id(self) -> str:
         self.sent += 1
         return f"msg_{self.sent:06}"
+
+
+def playlist_item(playlist: str, video: str, title: str, channel: str, at: float) -> dict[str, Any]:
+    """A raw playlist item, as the Data API lists it and Composio passes it on."""
+    moment = clock.iso(at)
+    item_id = base64.b64encode(f"{playlist}.{hashlib.sha256(video.encode()).hexdigest()[:16].upper()}".encode())
+    return {
+        "kind": "youtube#playlistItem",
+        "id": item_id.decode().rstrip("="),
+        "snippet": {
+            "publishedAt": moment, "channelId": channel, "title": title, "description": "", "position": 0,
+            "playlistId": playlist, "videoOwnerChannelId": channel, "videoOwnerChannelTitle": "A channel",
+            "resourceId": {"kind": "youtube#video", "videoId": video},
+            "thumbnails": {"default": {"url": f"https://i.ytimg.com/vi/{video}/default.jpg"}},
+        },
+        "contentDetails": {"videoId": video, "videoPublishedAt": moment},
+        "status": {"privacyStatus": "public"},
+    }  # fmt: skip
 
 
 def envelope(data: dict[str, Any], message_id: str, now: float, *, version: Version, trigger: str) -> dict[str, Any]:
@@ -71,3 +90,9 @@ def envelope(data: dict[str, Any], message_id: str, now: float, *, version: Vers
         "metadata": {"log_id": "log_1", "trigger_slug": trigger, "trigger_id": "ti_1", "connected_account_id": "ca_1"},
         "data": data,
     }
+
+
+def end_envelope(kind: EndKind, message_id: str, now: float) -> dict[str, Any]:
+    """The body that says that an account has expired or a trigger was disabled."""
+    metadata = {"trigger_slug": PLAYLIST_TRIGGER, "connected_account_id": "ca_1"}
+    return {"id": message_id, "timestamp": clock.iso(now), "type": kind, "metadata": metadata, "data": {}}

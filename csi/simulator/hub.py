@@ -3,22 +3,24 @@
 import html
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from csi import clock
-from csi.errors import NetError
+from csi.errors import CsiError, NetError
 from csi.ingester.webhook_signature import sign_hub
 from csi.net import Net
+from csi.simulator.control import changed
 
 Lie = Literal["", "topic", "challenge", "lease", "silent", "denied", "unsubscribe"]
+Signature = Literal["right", "wrong", "none"]
 HUB_PATH = "/hub"
 
 _FEED = (
@@ -61,7 +63,7 @@ class HubFaults:
     lease: str | None = None
     """The lease that it grants; None: what was asked for."""
     doubled: bool = False
-    signature: Literal["right", "wrong", "none"] = "right"
+    signature: Signature = "right"
 
 
 @dataclass
@@ -88,14 +90,78 @@ class SimulatedHub:
     """The status of each answer to a verification."""
 
     def app(self) -> Starlette:
+        """The hub at HUB_PATH, and its control API under /sim."""
+
         async def take(request: Request) -> Response:
             form = dict(parse_qsl((await request.body())[:10_000].decode("latin-1")))
             self.requests.append(form)
             if self.faults.status >= 300:
                 return Response(status_code=self.faults.status, headers={"Retry-After": "120"})
-            return Response(status_code=self.faults.status, background=BackgroundTask(self.verify, form))
+            is_publish = form.get("hub.mode") == "publish"
+            if not is_publish and not {"hub.mode", "hub.topic", "hub.callback"} <= set(form):
+                return Response(status_code=400)
+            work = BackgroundTask(self.publish if is_publish else self.verify, form)
+            return Response(status_code=self.faults.status, background=work)
 
-        return Starlette(routes=[Route(HUB_PATH, take, methods=["POST"])])
+        async def show(request: Request) -> Response:
+            return JSONResponse(self.state())
+
+        async def set_faults(request: Request) -> Response:
+            return await changed(request, self.set_faults)
+
+        async def push(request: Request) -> Response:
+            return await changed(request, self.push_video)
+
+        return Starlette(
+            routes=[
+                Route(HUB_PATH, take, methods=["POST"]),
+                Route("/sim/hub", show, methods=["GET"]),
+                Route("/sim/hub", set_faults, methods=["POST"]),
+                Route("/sim/push", push, methods=["POST"]),
+            ]
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Callbacks hold tokens: only topics are shown."""
+        return {
+            "faults": asdict(self.faults),
+            "subscriptions": [{"topic": one.topic, "until": one.until} for one in self.verified.values()],
+            "requests": len(self.requests),
+            "verifications": self.verifications[-100:],
+        }
+
+    def set_faults(self, body: dict[str, Any]) -> dict[str, Any]:
+        """CsiError: there is no such fault. Keys that are left out keep their values."""
+        allowed = {"lie": get_args(Lie), "signature": get_args(Signature)}
+        for key, value in body.items():
+            if key not in asdict(self.faults):
+                raise CsiError(f"there is no fault {key!r}: {', '.join(asdict(self.faults))}")
+            if key in allowed and value not in allowed[key]:
+                raise CsiError(f"{key}: expected one of {', '.join(filter(None, allowed[key]))}, or nothing")
+        found = replace(self.faults, **body)
+        if not isinstance(found.status, int) or not 200 <= found.status <= 599:
+            raise CsiError("status: expected 200 to 599")
+        self.faults = replace(found, lease=None if found.lease is None else str(int(found.lease)))
+        return asdict(self.faults)
+
+    def push_video(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Announce a video, or its removal, to the subscribers of a channel's feed."""
+        topic, video = str(body.get("topic", "")), str(body.get("video", ""))
+        channel = parse_qs(urlsplit(topic).query).get("channel_id", [""])[0]
+        if not video or not channel:
+            raise CsiError("expected `topic`, the address of a channel's feed, and `video`")
+        make = removal_push if body.get("removed") else video_push
+        return {"answers": self.push(topic, make(channel, video, self.now()))}
+
+    def publish(self, form: dict[str, str]) -> None:
+        """A publisher says that its topic changed: read it, and send it to the subscribers."""
+        topic = form.get("hub.url", "")
+        try:
+            answer = self.net.get(topic)
+        except NetError:
+            return
+        if answer.status == 200:
+            self.push(topic, answer.body)
 
     def verify(self, form: dict[str, str]) -> None:
         """Ask the callback whether it wants this, with whatever the hub lies about."""

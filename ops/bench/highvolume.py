@@ -1,8 +1,9 @@
 """50 subreddits with 100,000 posts a simulated day, bursts of 5,000, and a receiver that slows down for hours.
 
 `python -m ops.bench highvolume`: four hours in batches of 500 (100 in a request), one streamed; with `--hours 1` a
-quarter of both. The bench moves the clock, so the hours take minutes; the pipeline, the database, the requests to the receiver and the limits of the
-simulated Reddit are the real ones. Steps run in one thread: the figures are volumes and bounds, not latencies.
+quarter of both. The bench moves the clock, so the hours take minutes; the pipeline, the database, the requests to the
+receiver and the limits of the simulated Reddit are the real ones. Steps run in one thread: the figures are volumes and
+bounds, not latencies.
 """
 
 import asyncio

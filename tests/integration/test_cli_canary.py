@@ -197,6 +197,7 @@ LINES = {
     "examples": "",
     "exec": "no-such-program",  # any that exists would replace this process
     "processing audit": "",
+    "simulate composio": "http://127.0.0.1:1/ --playlist PL1 --secret-env CSI_UA_SHARED_SECRET",
     "sources set": "1 --tag x --dry-run",
     "sources show": "1",
     "version": "",
@@ -211,7 +212,10 @@ LINES = {
     "videos list": CHANNEL,
     "videos show": VIDEO,
 }
-ENDLESS = {"demo", "mcp", "processing run", "receiver", "run", "simulate feeds", "simulate reddit", "simulate youtube"}
+ENDLESS = {
+    "demo", "mcp", "processing run", "receiver", "run",
+    "simulate feeds", "simulate hub", "simulate reddit", "simulate youtube",
+}  # fmt: skip
 
 
 def names() -> list[str]:

@@ -158,31 +158,35 @@ def test_a_page_leads_to_its_feed_and_a_private_address_is_refused(tmp_path, clo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["feeds", "reddit"])
+@pytest.mark.parametrize("what", ["feeds", "hub", "reddit"])
 def test_the_command_says_where_it_listens_and_ends(what):
-    command = [sys.executable, "-m", "csi.cli.main", "simulate", what, "--seconds", "1", "--rate", "20"]
+    rate = [] if what == "hub" else ["--rate", "20"]
+    command = [sys.executable, "-m", "csi.cli.main", "simulate", what, "--seconds", "1", *rate]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     first, second = done.stdout.splitlines()
     facts = json.loads(second)
     assert first.endswith(facts["base_url"])
-    assert facts["feeds" if what == "feeds" else "subreddits"]
+    assert facts[{"feeds": "feeds", "hub": "hub_url", "reddit": "subreddits"}[what]]
+
+
+class Subscriber:
+    """Confirms every subscription, and keeps what is pushed. As a publisher it has one topic."""
+
+    def __init__(self, pushed):
+        self.pushed = pushed
+
+    def get(self, url):
+        challenge = parse_qs(urlsplit(url).query).get("hub.challenge", ["the topic"])[0]
+        return HttpResponse(200, HttpHeaders([]), challenge.encode(), url)
+
+    def post(self, url, *, body, headers):
+        self.pushed.append((url, body, headers.get("X-Hub-Signature", "")))
+        return HttpResponse(202, HttpHeaders([]), b"", url)
 
 
 def test_a_post_is_pushed_to_the_subscribers_of_the_hub(clock):
     pushed = []
-
-    class Subscriber:
-        """Confirms every subscription, and keeps what is pushed."""
-
-        def get(self, url):
-            challenge = parse_qs(urlsplit(url).query)["hub.challenge"][0]
-            return HttpResponse(200, HttpHeaders([]), challenge.encode(), url)
-
-        def post(self, url, *, body, headers):
-            pushed.append((url, body, headers["X-Hub-Signature"]))
-            return HttpResponse(202, HttpHeaders([]), b"", url)
-
-    site, hub = FeedSite("https://site", now=clock, with_hub=True), SimulatedHub(now=clock, net=Subscriber())
+    site, hub = FeedSite("https://site", now=clock, with_hub=True), SimulatedHub(now=clock, net=Subscriber(pushed))
     site.add("rss-1", posts=1)
     client = TestClient(feeds_app(site, hub))
     named = client.get("/feeds/rss-1")
@@ -197,3 +201,29 @@ def test_a_post_is_pushed_to_the_subscribers_of_the_hub(clock):
     assert client.post("/sim/faults", json={"feed": "rss-1", "fault": "gone"}).status_code == 201
     assert client.get("/feeds/rss-1").status_code == 410
     assert client.get("/sim/feeds").json()["feeds"]["rss-1"]["fault"] == "gone"
+
+
+def test_a_hub_announces_videos_and_what_publishers_say_and_fails_as_told(clock):
+    topic, pushed = "https://www.youtube.com/feeds/videos.xml?channel_id=UCsXVk37bltHxD1rDPwtNM8Q", []
+    hub = SimulatedHub(now=clock, net=Subscriber(pushed))
+    client = TestClient(hub.app())
+    form = {"hub.mode": "subscribe", "hub.topic": topic, "hub.callback": "https://csi/hooks/a", "hub.secret": "s"}
+    assert client.post("/sim/hub", json={"status": 503}).status_code == 201
+    assert client.post("/hub", data=form).headers["retry-after"] == "120"
+    assert client.post("/sim/hub", json={"status": 202, "doubled": True}).status_code == 201
+    assert client.post("/hub", data=form).status_code == 202
+    assert client.post("/sim/push", json={"topic": topic, "video": "dQw4w9WgXcQ"}).json()["answers"] == [202, 202]
+    client.post("/sim/hub", json={"doubled": False, "signature": "none"})
+    client.post("/sim/push", json={"topic": topic, "video": "dQw4w9WgXcQ", "removed": True})
+    assert client.post("/hub", data={"hub.mode": "publish", "hub.url": topic}).status_code == 202
+    assert [(b"deleted-entry" in body, bool(signature)) for _, body, signature in pushed] == [
+        *((False, True), (False, True), (True, False), (False, False)),
+    ]
+    assert pushed[-1][1] == b"the topic"
+    shown = client.get("/sim/hub")
+    assert shown.json()["subscriptions"][0]["topic"] == topic
+    assert "/hooks/" not in shown.text, "callbacks hold tokens"
+    for body in ({"status": "no"}, {"lie": "x"}, {"signature": "x"}, {"lease": "x"}, {"nothing": 1}, []):
+        assert client.post("/sim/hub", json=body).status_code == 400, body
+    assert client.post("/sim/push", json={"video": "dQw4w9WgXcQ"}).status_code == 400
+    assert client.post("/hub", data={"hub.mode": "subscribe"}).status_code == 400

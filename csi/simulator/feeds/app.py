@@ -1,15 +1,13 @@
 """The simulated feeds over HTTP: feeds, pages, a WebSub hub, and a control API under /sim."""
 
 import asyncio
-import json
-from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from csi.errors import CsiError
+from csi.simulator.control import changed
 from csi.simulator.feeds.site import FAULTS, FeedSite
 from csi.simulator.hub import SimulatedHub
 
@@ -35,14 +33,14 @@ def feeds_app(site: FeedSite, hub: SimulatedHub | None = None) -> Starlette:
         def act(body: dict[str, str]) -> dict[str, object]:
             return {"number": publish_post(site, hub, str(body.get("feed", "")), body.get("title"))}
 
-        return await _changed(request, act)
+        return await changed(request, act)
 
     async def set_fault(request: Request) -> Response:
         def act(body: dict[str, str]) -> dict[str, object]:
             site.set_fault(str(body.get("feed", "")), str(body.get("fault", "")))
             return {"fault": body.get("fault", "")}
 
-        return await _changed(request, act)
+        return await changed(request, act)
 
     routes = [
         Route("/sim/feeds", show, methods=["GET"]),
@@ -60,17 +58,6 @@ def publish_post(site: FeedSite, hub: SimulatedHub | None, name: str, title: str
     if hub is not None:
         hub.push(site.address(name), site.document(site.feeds[name]))
     return number
-
-
-async def _changed(request: Request, act: Callable[[dict[str, str]], dict[str, object]]) -> Response:
-    try:
-        body = json.loads(await request.body() or b"{}")
-        if not isinstance(body, dict):
-            raise CsiError("expected a JSON object")
-        # In a thread: the hub calls its subscribers, which may be this process.
-        return JSONResponse(await asyncio.to_thread(act, body), 201)
-    except (CsiError, ValueError) as error:
-        return JSONResponse({"error": str(error)}, 400)
 
 
 async def publish_steadily(site: FeedSite, hub: SimulatedHub | None, rate: float) -> None:

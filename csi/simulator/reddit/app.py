@@ -1,16 +1,21 @@
-"""The simulated Reddit over HTTP: feed, API and access tokens on one port."""
+"""The simulated Reddit over HTTP: feed, API and access tokens on one port, and a control API under /sim."""
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from csi.errors import CsiError
+from csi.simulator.control import changed
 from csi.simulator.reddit.site import RedditSite, SimulatedAnswer
 
 TOKEN_PATH = "/api/v1/access_token"  # noqa: S105
+MOST_POSTS = 10_000
+"""In one request of the control API."""
 
 
 def reddit_app(site: RedditSite) -> Starlette:
@@ -20,7 +25,26 @@ def reddit_app(site: RedditSite) -> Starlette:
     async def token(request: Request) -> Response:
         return _response(site.token(request.headers, await request.body()))
 
-    routes = [Route(TOKEN_PATH, token, methods=["POST"]), Route("/{path:path}", listing, methods=["GET"])]
+    async def show(request: Request) -> Response:
+        return JSONResponse(_state(site))
+
+    async def publish(request: Request) -> Response:
+        return await changed(request, lambda body: _publish(site, body))
+
+    async def set_subreddit(request: Request) -> Response:
+        return await changed(request, lambda body: _set_subreddit(site, body))
+
+    async def set_access(request: Request) -> Response:
+        return await changed(request, lambda body: _set_access(site, body))
+
+    routes = [
+        Route("/sim/state", show, methods=["GET"]),
+        Route("/sim/posts", publish, methods=["POST"]),
+        Route("/sim/subreddits", set_subreddit, methods=["POST"]),
+        Route("/sim/access", set_access, methods=["POST"]),
+        Route(TOKEN_PATH, token, methods=["POST"]),
+        Route("/{path:path}", listing, methods=["GET"]),
+    ]
     return Starlette(routes=routes)
 
 
@@ -32,6 +56,45 @@ async def post_steadily(site: RedditSite, names: Sequence[str], rate: float) -> 
             site.publish(names[made % len(names)])
             made += 1
         await asyncio.sleep(0.2)
+
+
+def _state(site: RedditSite) -> dict[str, Any]:
+    return {
+        "subreddits": {name: {"posts": len(posts), "state": site.state(name)} for name, posts in site.posts.items()},
+        "blocked": site.blocked,
+        "accepts_key": site.accepts_key,
+        "per_minute": site.per_minute,
+        "requests": len(site.asked),
+        "refused": sum(status in (403, 429) for _, _, status in site.asked),
+    }
+
+
+def _publish(site: RedditSite, body: dict[str, Any]) -> dict[str, Any]:
+    """`late`: a moderator approves the post after so many seconds, and it is listed at its old time."""
+    name, count = str(body.get("subreddit", "")), int(body.get("count", 1))
+    if name.lower() not in site.posts:
+        raise CsiError(f"there is no subreddit {name!r}; GET /sim/state lists them")
+    if not 1 <= count <= MOST_POSTS:
+        raise CsiError(f"count: expected 1 to {MOST_POSTS:,}")
+    more: dict[str, Any] = {"title": str(body["title"])} if body.get("title") else {}
+    late = float(body.get("late", 0.0))
+    return {"posts": [site.publish(name, late=late, **more).id for _ in range(count)]}
+
+
+def _set_subreddit(site: RedditSite, body: dict[str, Any]) -> dict[str, Any]:
+    name, state = str(body.get("name", "")), str(body.get("state", ""))
+    site.set_state(name, state, str(body.get("renamed_to", "")))
+    return {"name": name, "state": state}
+
+
+def _set_access(site: RedditSite, body: dict[str, Any]) -> dict[str, Any]:
+    if unknown := sorted(set(body) - {"blocked", "accepts_key", "per_minute"}):
+        raise CsiError(f"unknown: {unknown[0]}")
+    site.blocked = bool(body.get("blocked", site.blocked))
+    site.accepts_key = bool(body.get("accepts_key", site.accepts_key))
+    if "per_minute" in body:
+        site.per_minute = int(body["per_minute"] or 0) or None
+    return {"blocked": site.blocked, "accepts_key": site.accepts_key, "per_minute": site.per_minute}
 
 
 def _response(answer: SimulatedAnswer) -> Response:

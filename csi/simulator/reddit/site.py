@@ -8,15 +8,18 @@ import html
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
 from csi import clock
+from csi.errors import CsiError
 
 DEPTH = 1000
 MINUTE = 60.0
 _LISTING = re.compile(r"/r/(?P<names>[A-Za-z0-9_+-]+)/new(?P<feed>/\.rss)?/?")
+_SUBREDDIT = re.compile(r"[A-Za-z0-9_]{2,21}")
+STATES = ("", "banned", "private", "renamed")
 PAGE = b"<!doctype html><html><head><title>Too Many Requests</title></head><body>whoa there, pardner!</body></html>"
 
 
@@ -81,6 +84,32 @@ class RedditSite:
         self.posts[name.lower()].append(post)
         return post
 
+    def state(self, name: str) -> str:
+        """`banned`, `private`, `renamed`, or empty: readable."""
+        found: dict[str, Collection[str]] = {"banned": self.banned, "private": self.private, "renamed": self.renamed}
+        return next((state for state, names in found.items() if name in names), "")
+
+    def set_state(self, name: str, state: str, renamed_to: str = "") -> None:
+        """Make a subreddit readable (empty), banned, private or renamed; one that is new is created. CsiError: there is
+        no such state, or no new name."""
+        if state not in STATES or (state == "renamed") != bool(renamed_to):
+            raise CsiError(f"state: expected one of {', '.join(STATES[1:])} (with renamed_to), or nothing")
+        if not _SUBREDDIT.fullmatch(name):
+            raise CsiError("name: expected the name of a subreddit")
+        name = name.lower()
+        self.add(name)
+        self.banned.discard(name)
+        self.private.discard(name)
+        self.renamed.pop(name, None)
+        match state:
+            case "banned":
+                self.banned.add(name)
+            case "private":
+                self.private.add(name)
+            case "renamed":
+                self.add(renamed_to)
+                self.renamed[name] = renamed_to
+
     def get(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> SimulatedAnswer:
         answer = self._get(path, query, {name.lower(): value for name, value in headers.items()})
         self.asked.append((self.now(), path, answer.status))
@@ -108,7 +137,8 @@ class RedditSite:
         if match is None:
             return SimulatedAnswer(404, PAGE, (("content-type", "text/html"),))
         names = match["names"].lower().split("+")
-        readable = [name for name in names if name in self.posts and name not in self.banned | self.private]
+        hidden = self.banned | self.private | set(self.renamed)
+        readable = [name for name in names if name in self.posts and name not in hidden]
         if len(names) == 1 and (there := self.renamed.get(names[0])):
             return SimulatedAnswer(301, b"", (("location", path.replace(match["names"], there)),))
         if not readable:
