@@ -229,7 +229,7 @@ def hub(host: str, port: int, seconds: float | None) -> None:
 
 @simulate.command()
 @click.argument("url")
-@click.option("--secret-env", default="CSI_COMPOSIO_SECRET", show_default=True, help="Variable with the secret.")
+@click.option("--secret-env", required=True, help="Variable with the secret, as given to csi inbound add.")
 @click.option("--playlist", default="", help="Send a new item of this playlist.")
 @click.option("--video", default="dQw4w9WgXcQ", show_default=True, help="The video of that item.")
 @click.option("--title", default="A new item", show_default=True, help="Its title.")

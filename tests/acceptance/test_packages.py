@@ -3,13 +3,18 @@
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from csi import __version__
 from csi.cli.version import EXTRAS
 from ops import man
+from tests.fakes.background_server import serve_in_background
 from tests.fakes.pages import ROOT
 from tests.rigs import clean_environment
 from tests.rigs.processes import Installation, installation
@@ -72,6 +77,31 @@ def test_files_of_the_user_with_the_names_of_ours_are_not_imported(box, commands
     process.terminate()
     assert process.wait(60) == 0
     assert "of the user was imported" not in box.log.read_text()
+
+
+def test_a_plugin_from_a_wheel_is_read_by_the_worker_of_a_clean_environment(box, commands, tmp_path):
+    """The example of docs/adapters.md: installed as a stranger installs it, configured by name, delivered."""
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    pip = [sys.executable, "-m", "pip"]
+    example = ROOT / "tests/data/example_source"
+    subprocess.run(
+        [*pip, "wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(tmp_path), str(example)], check=True
+    )
+    (wheel,) = tmp_path.glob("csi_notes-*.whl")
+    subprocess.run([*pip, "--python", str(commands / "python"), "install", *quiet, str(wheel)], check=True)
+    note = {"id": 1, "title": "First", "url": "https://notes.example.org/1", "published": "2026-02-20T12:00:00Z"}
+    notes = Starlette(routes=[Route("/notes.json", lambda _: JSONResponse({"notes": [note]}))])
+    with serve_in_background(notes) as url, socket.create_server(("127.0.0.1", 0)) as door:
+        block = {"first_poll": "all", "poll_interval_seconds": 1, "lists": [{"url": f"{url}/notes.json"}]}
+        net = {"allowed_private_hosts": [url.removeprefix("http://")]}
+        box.change(lambda config: config.update(sources={"notes": block}, net=net, web={"port": door.getsockname()[1]}))
+        assert outside(box, commands / "csi", "adapters", "test", "notes").returncode == 0
+        assert outside(box, commands / "csi", "config", "check").returncode == 0
+        process = box.start(str(commands / "csi"), "run", "--workers", "2", "--no-web", PYTHONPATH="")
+        box.wait_for_delivered(1)
+        process.terminate()
+        assert process.wait(60) == 0
+    assert box.rows("SELECT source, event_type FROM events") == [("notes", "note_published")]
 
 
 def test_the_table_of_extras_is_that_of_the_project():

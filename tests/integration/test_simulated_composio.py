@@ -36,8 +36,8 @@ def send():
 
         def run(*options, env=SECRET):
             received.clear()
-            line = ["composio", f"{url}/hooks/composio/token", *options]
-            return CliRunner().invoke(simulate, line, env={"CSI_COMPOSIO_SECRET": env}), list(received)
+            line = ["composio", f"{url}/hooks/composio/token", "--secret-env", "COMPOSIO", *options]
+            return CliRunner().invoke(simulate, line, env={"COMPOSIO": env}), list(received)
 
         yield run
 
