@@ -89,7 +89,6 @@ class AlertTable:
         operator does not know yet ends without a message.
         """
         there = {(problem.id, problem.subject) for problem in problems}
-        explained = {name for problem in problems for name in problem.kind.explains}
         for problem in problems:
             new = self.fire(
                 problem.id,
@@ -106,7 +105,7 @@ class AlertTable:
             if new:
                 log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
         for alert in self.firing():
-            is_explained = alert.name in explained
+            is_explained = any(problem.explains(alert.name, alert.subject) for problem in problems)
             is_over = (alert.name, alert.subject) not in there and not (is_explained and alert.notified_at)
             if is_over and self.resolve(alert, now, is_muted=is_explained or is_muted(alert.name)):
                 log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))

@@ -23,6 +23,8 @@ class ProblemKind:
     notifies: bool = True
     explains: tuple[str, ...] = ()
     """Ids of problems that follow from this one. While it exists, operators are not notified of those."""
+    explains_own: tuple[str, ...] = ()
+    """The same for problems of the same subject only: what one destination or provider has says nothing of others."""
 
 
 def affected_words(events: int, is_word: str = "is", are_word: str = "are") -> str:
@@ -76,6 +78,10 @@ class ProblemReport:
     def kind(self) -> ProblemKind:
         raise NotImplementedError
 
+    def explains(self, name: str, subject: str) -> bool:
+        """Whether the problem of this id and subject follows from this one."""
+        return name in self.kind.explains or (name in self.kind.explains_own and subject == self.subject)
+
     @property
     def what_and_why(self) -> str:
         return f"{self.what}: {self.cause}" if self.cause else self.what
@@ -97,9 +103,13 @@ class ProblemReport:
 Report = TypeVar("Report", bound=ProblemReport)
 
 
+def explained_by(problem: Report, found: Iterable[Report]) -> Report | None:
+    """The problem that this one follows from; None: it has a cause of its own."""
+    return next((one for one in found if one.explains(problem.id, problem.subject)), None)
+
+
 def to_notify(problems: Iterable[Report]) -> list[Report]:
     """The problems that operators are notified of: none that another one explains, so that one cause is one
     notification."""
     found = list(problems)
-    explained = {name for problem in found for name in problem.kind.explains}
-    return [problem for problem in found if "alert" in problem.fails and problem.id not in explained]
+    return [one for one in found if "alert" in one.fails and explained_by(one, found) is None]

@@ -51,6 +51,8 @@ def _list(config_path: Path | None, as_json: bool) -> None:
 
 def _lines(found: StatusVerdict) -> Iterator[str]:
     yield from (line for one in (*found.attention, *found.notices) for line in _problem(one))
+    if found.consequences:
+        yield f"from this follows: {', '.join(f'{one.id} ({safe(one.subject)})' for one in found.consequences)}"
     counts = {"problem": len(found.attention), "notice": len(found.notices)}
     words = ", ".join(plural(number, word) for word, number in counts.items() if number)
     yield f"{found.status}; {words}" if words else "no problems"

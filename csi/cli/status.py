@@ -81,6 +81,8 @@ def problem_lines(verdict: StatusVerdict) -> Iterator[str]:
         yield f"{plural(number, 'problem')} {'needs' if number == 1 else 'need'} attention."
     for one in verdict.attention:
         yield from _problem(one)
+    if verdict.consequences:
+        yield f"From this follows: {', '.join(dict.fromkeys(one.id for one in verdict.consequences))}."
     if verdict.notices:
         yield f"{plural(len(verdict.notices), 'notice')}:"
     for one in verdict.notices:

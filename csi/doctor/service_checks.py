@@ -164,11 +164,13 @@ _FAULTS = ("worker_silent", "watches_overdue", "destination_paused", "storage", 
 
 
 def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[Finding]:
-    """Every problem of the verdict, and what is fine where it has none. `online`: certificates were looked at already,
-    in a connection of now."""
-    problems = [one for one in judge(facts).problems if not (online and one.kind.check == "certificate")]
+    """Every problem of the verdict that follows from no other one, and what is fine where it has none. `online`:
+    certificates were looked at already, in a connection of now."""
+    found = judge(facts)
+    problems = [one for one in found.problems if not (online and one.kind.check == "certificate")]
     for one in problems:
-        yield _finding(one)
+        if one not in found.consequences:
+            yield _finding(one)
     checks = {one.kind.check for one in problems}
     if "worker" not in checks:
         yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
@@ -176,7 +178,8 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
         yield Finding("notify", "ok", _notified(facts.notifications))
     failing = {one.subject for one in problems if one.kind.check == "delivery"}
     for target in all_destinations(rt):
-        if target.state in ("accepting", "untested", "throttled") and target.name not in failing:
+        is_fine = target.state in ("accepting", "untested", "throttled") and target.name not in failing
+        if facts.delivery_is_on and is_fine:
             counts = f"{target.pending:,} pending, {target.in_flight:,} in flight"
             yield Finding("delivery", "ok", f"{target.name}: {STATE_TEXTS[target.state]}; {counts}")
     if "backup" not in checks:

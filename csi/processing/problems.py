@@ -28,7 +28,7 @@ KINDS: dict[str, ProblemKind] = {
     "processing_silent": ProblemKind("worker", "the-worker-of-processing-is-gone", "/ui", explains=_STUCK),
     "intake_blocked": ProblemKind("receiver", "processing-reads-no-signals", "/ui"),
     "provider_refused": ProblemKind(
-        "providers", "a-provider-refuses-our-key", "/ui", explains=("provider_failing", "jobs_dead")
+        "providers", "a-provider-refuses-our-key", "/ui", explains=("jobs_dead",), explains_own=("provider_failing",)
     ),
     "provider_failing": ProblemKind("providers", "a-provider-fails", "/ui", explains=("jobs_dead",)),
     "budget_spent": ProblemKind("budget", "the-budget-of-processing-is-spent", "/ui/run"),

@@ -116,10 +116,8 @@ def _away_effect(*, is_open: bool, is_throttled: bool, auto_redrive: bool) -> st
     return "its events wait; those that became dead letters wait for a replay (dlq.auto_redrive is off)"
 
 
-def sent_again_later(facts: SystemFacts) -> int:
-    """Open dead letters that are sent again by themselves as soon as their receiver accepts events."""
-    if not facts.auto_redrive:
-        return 0
+def of_failing_receivers(facts: SystemFacts) -> int:
+    """Open dead letters whose cause is a receiver that fails now: they are part of its problem."""
     return sum(facts.redrivable.get(one.name, 0) for one in facts.destinations if is_failing(one, facts.now))
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from csi.problems import PASSING_SECONDS, Check, ProblemKind, ProblemReport, Severity, to_notify
+from csi.problems import PASSING_SECONDS, Check, ProblemKind, ProblemReport, Severity, explained_by, to_notify
 
-__all__ = ["PASSING_SECONDS", "Check", "Severity", "to_notify"]
+__all__ = ["PASSING_SECONDS", "Check", "Severity", "explained_by", "to_notify"]
 
 _LATE = ("backlog_old", "backlog_growing")
 _NO_PROGRESS = ("source_stale", "watches_overdue", "host_outage", *_LATE)
@@ -36,9 +36,16 @@ KINDS: dict[str, ProblemKind] = {
         "delivery",
         "the-receiver-answers-503-or-not-at-all",
         "/#destinations",
-        explains=("dead_letters", "certificate_expiring", *_LATE),
+        explains=("backlog_old",),
+        explains_own=("certificate_expiring", "backlog_growing"),
     ),
-    "destination_paused": ProblemKind("delivery", "delivery-is-paused-by-command", "/#destinations", explains=_LATE),
+    "destination_paused": ProblemKind(
+        "delivery",
+        "delivery-is-paused-by-command",
+        "/#destinations",
+        explains=("backlog_old",),
+        explains_own=("backlog_growing",),
+    ),
     "delivery_off": ProblemKind("delivery", "delivery-is-switched-off", "/#waiting", explains=_LATE),
     "certificate_expiring": ProblemKind("certificate", "the-receivers-certificate-expires", "/#destinations"),
     "backlog_growing": ProblemKind("backlog", "the-receiver-is-too-slow", "/#waiting", explains=("backlog_old",)),

@@ -17,7 +17,7 @@ from csi.status import (
     worker_problems,
 )
 from csi.status.facts import SystemFacts, gather
-from csi.status.problems import Check, Problem
+from csi.status.problems import Check, Problem, explained_by
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
 from csi.store.held_removals import names
 from csi.store.watches import WatchTimes
@@ -44,12 +44,21 @@ class StatusVerdict:
 
     @property
     def attention(self) -> tuple[Problem, ...]:
-        """The problems without the notices."""
-        return tuple(problem for problem in self.problems if problem.severity != "notice")
+        """The problems without the notices, and without those that follow from another one."""
+        return tuple(problem for problem in self._causes if problem.severity != "notice")
 
     @property
     def notices(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity == "notice")
+        return tuple(problem for problem in self._causes if problem.severity == "notice")
+
+    @property
+    def consequences(self) -> tuple[Problem, ...]:
+        """The problems that end when the one does from which they follow."""
+        return tuple(one for one in self.problems if explained_by(one, self.problems) is not None)
+
+    @property
+    def _causes(self) -> list[Problem]:
+        return [one for one in self.problems if explained_by(one, self.problems) is None]
 
     def failing(self, check: Check) -> list[Problem]:
         return [problem for problem in self.problems if check in problem.fails]
@@ -123,8 +132,8 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
 
 
 def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
-    """Without those that are part of another problem: a receiver that fails, which gets them when it recovers."""
-    waiting, lately = delivery_problems.sent_again_later(facts), facts.recent_dead_letters
+    """Without those that are part of another problem: a receiver that fails."""
+    waiting, lately = delivery_problems.of_failing_receivers(facts), facts.recent_dead_letters
     given_up, dead_lately = facts.dead_letters - waiting, lately.dead - waiting
     most = dead_lately >= FEW_DEAD and dead_lately > lately.delivered
     if most or given_up > DEAD_LETTERS:

@@ -432,6 +432,8 @@ def test_what_another_problem_explains_is_not_notified():
     silent = facts(31, oldest_pending=NOW - 1801)
     assert [one.id for one in judge(silent).problems] == ["worker_silent", "backlog_old"]
     assert [one.id for one in to_notify(judge(silent).problems)] == ["worker_silent"]
+    assert [one.id for one in judge(silent).attention] == ["worker_silent"]
+    assert [one.id for one in judge(silent).consequences] == ["backlog_old"]
 
 
 def test_a_notification_links_to_the_dashboard_and_the_runbook_where_the_address_is_known(
@@ -452,7 +454,7 @@ def test_each_kind_of_problem_has_a_section_in_the_runbook(kind):
     headings = re.findall(r"^## (.+)$", Path("ops/runbook.md").read_text(), re.M)
     anchors = [re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings]
     assert kind.runbook in anchors
-    assert set(kind.explains) <= set(KINDS)
+    assert {*kind.explains, *kind.explains_own} <= set(KINDS)
 
 
 def test_a_restart_does_not_repeat_it(line, clock, notification_target, tmp_path):

@@ -112,7 +112,7 @@ async def test_what_is_broken(url: str, at: OperatorRig) -> None:
     with db.reading():
         expected = verdict(at.rt)
     assert found["status"] == expected.status
-    assert [one["id"] for one in found["problems"]] == [one.id for one in (*expected.attention, *expected.notices)]
+    assert [one["id"] for one in found["problems"]] == [one.id for one in expected.problems]
     assert all(one["what"] and one["severity"] for one in found["problems"])
 
 

@@ -439,6 +439,22 @@ def test_the_doctor_names_each_problem_and_its_section_of_the_runbook(tmp_path, 
     assert set(found) == {one.id for one in judge(gather(rt)).problems}
 
 
+def test_the_doctor_names_a_cause_and_not_what_follows_from_it(tmp_path, clock):
+    rt = installation(tmp_path, clock)
+    silent = replace(CASES["worker_silent"], oldest_pending=clock() - 3600)
+    assert {one.id for one in judge(silent).problems} >= {"worker_silent", "backlog_old"}
+    found = list(check_verdict(rt, silent, online=False))
+    assert [one.problem for one in found if one.problem is not None] == ["worker_silent"]
+    assert "backlog" not in [one.check for one in found]
+
+
+def test_the_doctor_calls_no_destination_accepting_while_delivery_is_off(tmp_path, clock):
+    rt = installation(tmp_path, clock)
+    assert "delivery" in [one.check for one in check_verdict(rt, gather(rt), online=False)]
+    off = replace(gather(rt), delivery_is_on=False)
+    assert "delivery" not in [one.check for one in check_verdict(rt, off, online=False)]
+
+
 @pytest.mark.parametrize("name", ALERTS)
 def test_every_message_says_what_to_do_and_names_no_file_that_is_not_installed(tmp_path, clock, name):
     installation(tmp_path, clock)

@@ -554,6 +554,10 @@ async def test_the_metrics_name_jobs_money_providers_and_problems(open_bench, ch
     assert values["provider_paused", "openai"] == 1
     assert (values["problems", "provider_refused"], values["alerts", "provider_refused"]) == (1, 1)
     assert values["problems", "processing_silent"] == 0
+    named = [sample.labels for sample in samples if sample.name == "csi_processing_problem" and sample.value]
+    (refused,) = [labels for labels in named if labels["problem"] == "provider_refused"]
+    assert (refused["subject"], refused["runbook"]) == ("openai", "a-provider-refuses-our-key")
+    assert "authentication failed (HTTP 401)" in refused["cause"]
 
 
 @pytest.mark.asyncio
@@ -583,7 +587,8 @@ def test_alert_rules_name_metrics_that_are_exported_and_sections_that_exist(open
     for rule in rules():
         assert set(re.findall(r"\bcsi_\w+", rule["expr"])) <= exported
         assert set(re.findall(r'problem="(\w+)"', rule["expr"])) <= KINDS.keys()
-        assert rule["annotations"]["runbook"].partition("#")[2] in anchors(ROOT / "ops/runbook.md")
+        command, _, anchor = rule["annotations"]["runbook"].rpartition(" ")
+        assert (command, anchor in anchors(ROOT / "ops/runbook.md")) == ("csi docs runbook", True)
 
 
 def test_every_alert_rule_is_tested_to_fire():

@@ -12,8 +12,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from csi.emitter import failure_cause
 from csi.errors import ConfigError
 from csi.runtime import Runtime
+from csi.status import storage_problems
 from csi.status.problems import KINDS
 from csi.web import docs_pages, page_rendering
 from csi.web.app import create_app
@@ -47,7 +49,12 @@ def ids(html: str) -> set[str]:
 async def test_each_kind_of_problem_has_its_section_in_the_served_runbook(guest: httpx.AsyncClient) -> None:
     answer = await guest.get("/docs/runbook")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert {kind.runbook for kind in KINDS.values()} <= ids(answer.text)
+    causes = {
+        getattr(failure_cause, name) for name in ("AUTHENTICATION", "ADDRESS", "AWAY", "CLOCK", "REFUSES", "TEMPLATE")
+    }
+    rules = (ROOT / "ops/prometheus/csi.rules.yml").read_text()
+    linked = {*re.findall(r"/docs/runbook#([a-z0-9-]+)", rules), *storage_problems.SECTIONS.values(), *causes}
+    assert linked | {kind.runbook for kind in KINDS.values()} <= ids(answer.text)
 
 
 @pytest.mark.asyncio

@@ -120,7 +120,7 @@ class Installation:
 
     def run(self, *line: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(line, env=self.env | env, capture_output=True, text=True, cwd=self.home, timeout=60)
+        return subprocess.run(line, env=self.env | env, capture_output=True, text=True, cwd=self.home, timeout=180)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         if not (self.state / "csi.db").exists():

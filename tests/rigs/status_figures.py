@@ -565,6 +565,7 @@ READY: dict[str, Row] = {
         lambda at: at.verdict.failing("ready"),
         **{name: attrgetter(name) for name in ("id", "subject", "severity", "what", "cause", "effect", "events")},
         since=lambda one: iso(one.since),
+        page=attrgetter("kind.page"),
         runbook=lambda one: f"/docs/runbook#{one.runbook}",
     ),
 }
@@ -767,8 +768,8 @@ class OverviewPage(HTMLParser):
                 return f"count beside {self._open[-1][1].get('href')}"
             case "span" if values.get("id") == "clock":
                 return "clock"
-            case "p" if values.get("id") == "headline":
-                return "headline"
+            case "p" if values.get("id") in ("headline", "consequences"):
+                return values["id"]
             case "td" if kind != "acts":
                 return f"{self._section}: {values.get('data-label', 'result')}"
             case "h3":
@@ -823,6 +824,12 @@ def headline(at: Moment) -> list[str]:
         return shown("No problems.")
     need = "needs" if number == 1 else "need"
     return shown(f"{at.verdict.status.capitalize()}: {plural(number, 'problem')} {need} attention.")
+
+
+def consequences(at: Moment) -> list[str]:
+    found = at.verdict.consequences
+    is_shown = found and at.verdict.attention
+    return shown(f"From this follows: {'; '.join(one.what_and_why for one in found)}.") if is_shown else []
 
 
 def cases(section: str, problems: Callable[[Moment], Iterable[Any]]) -> dict[str, Row]:
@@ -905,6 +912,7 @@ OVERVIEW: dict[str, Row] = {
     "count beside /jobs": beside(lambda at: at.dead_jobs),
     "clock": lambda at: shown(stamp(at.now)),
     "headline": headline,
+    "consequences": consequences,
     **cases("problems", attrgetter("verdict.attention")),
     **cases("notices", attrgetter("verdict.notices")),
     "tile /events?since=1h": lambda at: flow_tile(at.hour, "hour"),

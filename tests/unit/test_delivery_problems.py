@@ -8,6 +8,7 @@ from csi.pipeline.receiver_test import is_wanted
 from csi.status.delivery_problems import certificate_text, problems
 from csi.status.destinations import DestinationState
 from csi.status.facts import SystemFacts
+from csi.status.problems import to_notify
 from csi.status.verdict import judge
 from csi.status.worker import WorkerStatus
 from csi.store.backlog_samples import BacklogSample
@@ -76,7 +77,26 @@ def test_dead_letters_that_are_sent_again_later_are_no_problem_of_their_own():
     assert "dead_letters" not in [problem.id for problem in judge(facts).problems]
     by_hand = replace(facts, auto_redrive=False)
     assert "wait for a replay" in next(problems(by_hand)).effect
-    assert "dead_letters" in [problem.id for problem in judge(by_hand).problems]
+    assert "dead_letters" not in [problem.id for problem in judge(by_hand).problems]
+    back = replace(away, state="accepting", row=DestinationRow("default"))
+    assert "dead_letters" in [problem.id for problem in judge(replace(by_hand, destinations=(back,))).problems]
+
+
+def test_a_destination_that_is_away_or_paused_hides_nothing_of_another_one():
+    row = DestinationRow("slow", certificate_expires_at=NOW + DAY)
+    slow = DestinationState("slow", "accepting", row)
+    for state in ({"circuit": "open", "reason": "http 503"}, {"paused_reason": "moving"}):
+        other = DestinationState("default", "circuit_open", DestinationRow("default", **state))
+        facts = SystemFacts(
+            *(NOW, WorkerStatus(NOW, LastHeartbeat(NOW, NOW - DAY))),
+            destinations=(other, slow),
+            oldest_pending=NOW - DAY,
+            backlog_samples=tuple(replace(one, destination="slow") for one in samples([30, 60, 90, 120, 150])),
+        )
+        notified = {(one.id, one.subject) for one in to_notify(judge(facts).problems)}
+        assert {("certificate_expiring", "slow"), ("backlog_growing", "slow")} <= notified
+        assert "backlog_old" in [one.id for one in judge(facts).consequences]
+        assert "backlog_old" not in [one.id for one in judge(facts).attention]
 
 
 @pytest.mark.parametrize(
