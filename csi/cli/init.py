@@ -97,7 +97,10 @@ def init(
     env = (env_path or config.parent / "env").absolute()
     found = [str(path) for path in (config, env) if path.exists() or path.is_symlink()]
     if found and not force:
-        raise WillNotOverwrite(f"{' and '.join(found)} exist; --force replaces them and keeps the old ones as *.old")
+        verb = "exist" if len(found) > 1 else "exists"
+        raise WillNotOverwrite(
+            f"{' and '.join(found)} {verb}; --force writes new files and keeps the old ones as *.old"
+        )
     state = state_dir or (Path("/var/lib/csi") if config.is_relative_to("/etc/csi") else config.parent / "state")
     if simulator is not None:
         simulator = _url(simulator).rstrip("/")
@@ -127,6 +130,8 @@ def _answers(
     key = _known_secret(KEY) or (
         _ask_secret("A YouTube API key (empty: none; only playlists need it)", KEY) if ask else ""
     )
+    if choices.simulator is not None:
+        key = key or simulated.API_KEY
     found = list(_resolved(watched, choices.simulator))
     if ask and not watched:
         question = "What to watch: @handles, ids, URLs, r/names (empty: later)"

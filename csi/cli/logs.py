@@ -55,11 +55,25 @@ def _source(file: Path | None, *, follow: bool, lines: int) -> Iterable[str]:
     if shutil.which("journalctl") is None:
         raise CsiError("there is no journal on this machine; name the file to which the log goes, or - for its output")
     flags = ["--follow"] if follow else ["--no-pager"]
-    return _output(["journalctl", "--unit=csi-*", "--output=cat", f"--lines={lines}", *flags])
+    return _journal(["journalctl", "--unit=csi-*", "--output=cat", f"--lines={lines}", *flags])
 
 
-def _output(line: list[str]) -> Iterator[str]:
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, errors="replace") as process:  # noqa: S603 fixed
+def _journal(line: list[str]) -> Iterator[str]:
+    has_lines = False
+    for text in _output(line, stderr=subprocess.DEVNULL):
+        has_lines = True
+        yield text
+    if not has_lines:
+        raise CsiError(
+            "the journal has no lines of the units csi-*, or you may not read it (group systemd-journal). Where CSI "
+            "runs without systemd, name the file of its log, or - for standard input: csi run 2>&1 | csi logs -"
+        )
+
+
+def _output(line: list[str], stderr: int | None = None) -> Iterator[str]:
+    with subprocess.Popen(  # noqa: S603 fixed
+        line, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace"
+    ) as process:
         try:
             yield from process.stdout or ()
         except KeyboardInterrupt:

@@ -120,7 +120,8 @@ def youtube(
             "playlists": ids.playlists,
         }
         _announce("YouTube", base, facts)
-        click.echo("to point CSI at it, in the configuration (the key of the API is in YOUTUBE_API_KEY):")
+        key = f"={app.API_KEY}" if api_key == app.API_KEY else ", the key of --api-key"
+        click.echo(f"to point CSI at it, in the environment YOUTUBE_API_KEY{key}, and in the configuration:")
         click.echo(f'  sources.youtube_channel_rss.feed_url_template: "{facts["feed_url_template"]}"')
         click.echo(f'  sources.youtube_playlist.api_base_url: "{facts["api_base_url"]}"')
         return app.create_app(simulated, options)

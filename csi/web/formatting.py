@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from csi import clock
 from csi.emitter.failure_cause import without_code
 from csi.web import svg_charts
@@ -102,6 +104,19 @@ def plain(word: str) -> str:
     return word.replace("_", " ")
 
 
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+def with_times(text: str | None) -> Markup:
+    """A sentence as HTML, whose times the script of the pages shows as local ones. Without it they are in UTC."""
+    made, end = Markup(), 0
+    for found in _STAMP.finditer(text or ""):
+        made += escape((text or "")[end : found.start()])
+        made += Markup('<time data-at datetime="{0}" title="{0}">{0}</time>').format(found[0])
+        end = found.end()
+    return made + escape((text or "")[end:])
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "span": span_words,
     "interval": whole_seconds,
@@ -112,6 +127,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "code_parts": code_parts,
     "without_code": without_code,
     "short": svg_charts.short,
+    "with_times": with_times,
     "iso": clock.iso,
     "merged": lambda given, **more: {**given, **more},
     "kind": lambda source: SOURCES.get(source, plain(source)),

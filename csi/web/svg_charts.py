@@ -11,6 +11,7 @@ from csi.store.poll_history import KEPT, PastRead
 from csi.store.queries.charts import FlowChart
 
 WIDTH, HEIGHT = 720, 180
+LABEL_WIDTH = 70
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 22
 INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 GAP = 0.22
@@ -141,7 +142,9 @@ def read_times(reads: Sequence[PastRead]) -> Chart:
         boxes.append(
             Box(LEFT + (first + place) * slot, HEIGHT - BOTTOM - height, slot * 0.8, height, kind, _read_text(one))
         )
-    ends = ((0, reads[0].at), (len(reads) - 1, reads[-1].at)) if len(reads) > 1 else ()
+    # With few reads there is no room for both times.
+    places = (0, len(reads) - 1) if (len(reads) - 1) * slot > LABEL_WIDTH else (len(reads) - 1,)
+    ends = [(place, reads[place].at) for place in places] if reads else []
     return Chart(
         f"Duration of the last {len(reads)} reads, at most {highest:.2f} s" if reads else "Duration of reads",
         boxes=tuple(boxes),

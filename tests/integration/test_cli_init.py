@@ -145,11 +145,12 @@ def test_the_dashboard_gets_the_next_free_port(call, tmp_path, monkeypatch):
 
 
 def test_a_simulator_and_its_handles_take_the_place_of_youtube(call, tmp_path):
-    with simulated_youtube(channels=1) as yt:
+    with simulated_youtube(channels=1, playlists=1) as yt:
         yt.world.add_channel("Sails and Ropes", at=1_700_000_000.0, handle="@sails")
         page = ["--simulator", yt.base_url, "--newest", "--watch", "@sails", "--watch", yt.channels[0]]
+        page += ["--watch", yt.playlists[0]]
         result = call("--yes", *page, "--endpoint", "http://127.0.0.1:9/api/v1/signals/ingest")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.output  # the key of the simulator was enough to read the playlist
     watches = written(tmp_path)[1].sources["youtube_channel_rss"].watches
     assert [watch.name for watch in watches] == ["Sails and Ropes", None]
     assert watches[1].ref == yt.channels[0]

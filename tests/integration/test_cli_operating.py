@@ -288,6 +288,14 @@ def test_without_a_journal_logs_says_what_to_do(config, monkeypatch):
     assert "there is no journal on this machine" in str(call(config, "logs").exception)
 
 
+def test_a_journal_without_our_units_is_a_sentence(config, tmp_path, monkeypatch):
+    program = tmp_path / "journalctl"
+    program.write_text("#!/bin/sh\necho 'Failed to add filter for units: No data available' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert "csi run 2>&1 | csi logs -" in str(call(config, "logs").exception)
+
+
 def test_the_keys_of_top():
     class Row:
         event_id = "event-2"

@@ -3,6 +3,7 @@
 import pytest
 
 from csi.pipeline.quota_schedule import Forecast
+from csi.store.poll_history import PastRead
 from csi.store.queries.charts import FlowChart
 from csi.web import formatting, svg_charts
 
@@ -26,6 +27,21 @@ def test_bars_stand_on_the_ground_and_the_dead_on_the_delivered() -> None:
     assert [mark.text for mark in drawn.across] == ["0", "2", "4"]
     assert [mark.text for mark in drawn.along] == ["12:00", "12:30"]
     assert drawn.empty_text is None
+
+
+def test_the_times_of_a_few_reads_do_not_cover_each_other() -> None:
+    reads = [PastRead(NOON + 20 * number, 0.5, "unchanged", 0, None) for number in range(svg_charts.KEPT)]
+    assert [mark.text for mark in svg_charts.read_times(reads[:10]).along] == ["12:03"]
+    assert [mark.text for mark in svg_charts.read_times(reads).along] == ["12:00", "13:06"]
+
+
+def test_times_in_a_sentence_become_times_of_the_page() -> None:
+    shown = formatting.with_times("paused <b> since 2026-02-22T12:00:00Z: x")
+    assert shown == (
+        'paused &lt;b&gt; since <time data-at datetime="2026-02-22T12:00:00Z" title="2026-02-22T12:00:00Z">'
+        "2026-02-22T12:00:00Z</time>: x"
+    )
+    assert formatting.with_times(None) == ""
 
 
 def test_an_empty_time_says_so() -> None:

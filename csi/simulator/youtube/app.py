@@ -54,11 +54,15 @@ _API_HEADERS: HeaderPairs = (
 )
 
 
+API_KEY = "demo-key"
+"""Callers send it unless another one is wanted. It is no secret: it opens simulated data only."""
+
+
 @dataclass(frozen=True)
 class YouTubeOptions:
     """How the simulated YouTube behaves. `now` is its clock; tests pass one that they move."""
 
-    api_key: str = field(default="demo-key", repr=False)
+    api_key: str = field(default=API_KEY, repr=False)
     oauth: OAuthClient = field(default_factory=OAuthClient)  # the owner of every private playlist
     quota: int = 10_000
     stats_quota: int = 10_000
