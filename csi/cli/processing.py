@@ -14,7 +14,7 @@ import click
 
 from csi import clock, logs
 from csi import mutes as mute_rules
-from csi.cli import processing_records
+from csi.cli import processing_input, processing_records
 from csi.cli.command import DurationType, json_option, user_name
 from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
@@ -524,3 +524,5 @@ def _echo(doc: DeadLetterJobDocument) -> None:
 
 
 processing.add_command(processing_records.list_entries)
+processing.add_command(processing_input.add)
+processing.add_command(processing_input.summarise)

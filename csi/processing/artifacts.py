@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,18 @@ class ArtifactStore:
         relative = f"{folder}/{path.name}"
         artifact_id = "art_" + hashlib.sha256(relative.encode()).hexdigest()[:20]
         return Artifact(artifact_id, video_id, kind, relative, hashlib.sha256(data).hexdigest(), len(data))
+
+    def remove(self, video_id: str) -> bool:
+        """Remove the files of a video. False: they cannot be removed."""
+        folder = self.root / _checked(video_id)
+        with suppress(FileNotFoundError):
+            try:
+                shutil.rmtree(folder)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                return False
+        return True
 
     def read(self, artifact: Artifact) -> str | None:
         """None when the file no longer exists."""

@@ -14,6 +14,13 @@ from csi.processing.config import ProcessingSecrets, load, read_secrets
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import Summariser, Transcriber
 from csi.processing.providers.captions import CaptionTranscriber
+from csi.processing.providers.document_stores import (
+    DocumentStore,
+    LocalDocuments,
+    MemoryStore,
+    open_documents,
+    open_memory,
+)
 from csi.processing.providers.extractive import ExtractiveSummariser
 from csi.processing.providers.openai import ChatClient, OpenAISummariser
 from csi.processing.providers.transcript_files import FileTranscriber
@@ -56,10 +63,15 @@ class Processing:
     chat: ChatClient | None = None
     fact_sources: tuple[FactSource, ...] = ()
     """Who knows the length of a video and whether a stream is over, the first one first."""
+    documents: DocumentStore = field(default_factory=LocalDocuments)
+    memory: MemoryStore | None = None
+    """None: nothing is remembered, as in commands."""
     notifiers: list[Notifier] | None = None
     """None: built from the settings when a notification is sent."""
     operator: str | None = None
     """Who acts by command or page, for the audit log. None: the worker."""
+    retention_ran_at: float = float("-inf")
+    """When retention last had nothing left to remove."""
     failpoint: Callable[[str], None] = lambda name: None
     """Called at every point where tests end the process."""
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -97,6 +109,8 @@ def create(
         notifications.check(secrets.notify_urls)
     net = net or Net()
     rt = Processing(settings, net, secrets, now, fact_sources=_fact_sources(settings, secrets, net, now))
+    rt.documents = open_documents(settings.stores.documents)
+    rt.memory = open_memory(settings.stores.memory, settings.state_dir / "memory")
     transcription, summarization = settings.transcription, settings.summarization
     for name in transcription.providers:
         if name == "captions":

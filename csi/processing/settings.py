@@ -141,6 +141,13 @@ class PageSettings(SettingsBlock):
     thumbnails: bool = False
 
 
+class StoreSettings(SettingsBlock):
+    """Where documents and memories are kept: `local`, or the name of an entry point of an installed package."""
+
+    documents: Annotated[str, Field(min_length=1, max_length=100)] = "local"
+    memory: Annotated[str, Field(min_length=1, max_length=100)] = "local"
+
+
 class DigestSettings(SettingsBlock):
     enabled: bool = True
     notify: bool = True
@@ -154,10 +161,18 @@ class DeadLetterSettings(SettingsBlock):
     max_rounds: Annotated[int, Field(ge=0, le=100)] = 8
 
 
-class AuditRetentionSettings(SettingsBlock):
-    """How long an audit entry is kept; the value is written into each entry."""
+Days = Annotated[int, Field(ge=1, le=36_500)]
 
-    audit_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+
+class ProcessingRetentionSettings(SettingsBlock):
+    """How long rows are kept; `audit_days` is written into each entry of the audit log."""
+
+    audit_days: Days = 365
+    signals_days: Days = 90
+    messages_days: Days = 90
+    calls_days: Days = 365
+    dead_letters_days: Days = 365
+    videos_days: Days | None = None
 
 
 DEFAULT_ROUTES: dict[str, SignalRoute] = {
@@ -188,9 +203,10 @@ class ProcessingSettings(SettingsBlock):
     summarization: SummarizationSettings = SummarizationSettings()
     notifications: NotificationSettings = NotificationSettings()
     pages: PageSettings = PageSettings()
+    stores: StoreSettings = StoreSettings()
     digest: DigestSettings = DigestSettings()
     dlq: DeadLetterSettings = DeadLetterSettings()
-    retention: AuditRetentionSettings = AuditRetentionSettings()
+    retention: ProcessingRetentionSettings = ProcessingRetentionSettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -39,6 +39,7 @@ class ReceiverService:
             busy_timeout=settings.busy_timeout_seconds,
             # A timestamp may be this far ahead when it arrives, and this far behind when it is replayed.
             remember=2 * settings.tolerance_seconds + 60,
+            retention_days=settings.retention_days,
         )
         self.ledger = DeliveryLedger(settings.ledger_path) if settings.ledger_path else None
         self._in_flight = 0

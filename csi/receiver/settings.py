@@ -15,11 +15,13 @@ PREVIOUS = "UA_SIGNALS_INGEST_PREVIOUS_SECRET"
 BEARER = "UA_SIGNALS_INGEST_BEARER_TOKEN"
 INSTANCES = "UA_SIGNALS_INGEST_ALLOWED_INSTANCES"
 DB_PATH = "UA_SIGNALS_DB_PATH"
+RETENTION = "UA_SIGNALS_RETENTION_DAYS"
 DASHBOARD = "UA_SIGNALS_DASHBOARD_PASSWORD"
 
 DEFAULT_DB = Path("csi-receiver.db")
 MIN_SECRET = 8
 _MAX_SECRET = 1024
+_MAX_DAYS = 36_500
 _ON = {"1", "true", "yes", "on"}
 _OFF = {"0", "false", "no", "off"}
 
@@ -41,6 +43,8 @@ class ReceiverSettings:
     tolerance_seconds: float = TOLERANCE_SECONDS
     body_timeout_seconds: float = 30
     busy_timeout_seconds: float = 10
+    retention_days: int = 365
+    """0: signals are kept for ever."""
 
     @property
     def secrets(self) -> list[str]:
@@ -81,7 +85,15 @@ def from_env(
         allowed_instances=frozenset(name for name in instances if name),
         enabled=switch not in _OFF,
         ledger_path=ledger_path,
+        retention_days=_read_days(env),
     )
+
+
+def _read_days(env: Mapping[str, str]) -> int:
+    text = env.get(RETENTION, "").strip() or "365"
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > _MAX_DAYS:
+        raise ConfigError(f"{RETENTION} must be a whole number of days up to {_MAX_DAYS}; 0 keeps signals for ever")
+    return int(text)
 
 
 def _read_secret(env: Mapping[str, str], name: str) -> str | None:

@@ -84,6 +84,13 @@ INSERT INTO counters (name, value) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET value = value + excluded.value
 """
 
+_PRUNE = """
+DELETE FROM signals WHERE seq IN (
+    SELECT seq FROM signals WHERE first_received_at < ? AND seq < (SELECT MAX(seq) FROM signals)
+    ORDER BY first_received_at LIMIT ?)
+"""
+DAY, PRUNE_EVERY, PRUNED = 86_400.0, 3600.0, 500
+
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -99,8 +106,10 @@ class VerifiedRequest:
 class SignalStore:
     """One SQLite file and one connection, which one thread uses at a time."""
 
-    def __init__(self, path: Path, *, busy_timeout: float = 10, remember: float = 660) -> None:
-        """`remember`: seconds for which a request id is kept, as long as its timestamp could still be valid."""
+    def __init__(self, path: Path, *, busy_timeout: float = 10, remember: float = 660, retention_days: int = 0) -> None:
+        """`remember`: seconds for which a request id is kept, as long as its timestamp could still be valid.
+        `retention_days`: how long signals are kept; 0: for ever."""
+        self._retention_days, self._pruned_at = retention_days, float("-inf")
         self._lock = threading.Lock()
         self._lock_timeout = busy_timeout
         self._remember = remember
@@ -125,6 +134,7 @@ class SignalStore:
                 "invalid": seen["invalid"],
             }
             db.executemany(_COUNT, [pair for pair in counts.items() if pair[1]])
+            self._prune(db, request.at)
         return verdicts
 
     def counts(self) -> dict[str, int]:
@@ -136,6 +146,13 @@ class SignalStore:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+    def _prune(self, db: sqlite3.Connection, now: float) -> None:
+        """Hourly, at most PRUNED signals at once. The newest one stays: a reader's position is its `seq`."""
+        if self._retention_days <= 0 or 0 <= now - self._pruned_at < PRUNE_EVERY:
+            return
+        gone = db.execute(_PRUNE, (now - self._retention_days * DAY, PRUNED)).rowcount
+        self._pruned_at = now if gone < PRUNED else self._pruned_at
 
     def _check_replay(self, db: sqlite3.Connection, request: VerifiedRequest) -> None:
         db.execute("DELETE FROM requests WHERE received_at < ?", (request.at - self._remember,))

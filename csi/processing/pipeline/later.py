@@ -80,7 +80,8 @@ def find_facts(rt: Processing, video: ProcessingVideo) -> VideoFacts | None:
 
 def lacks_facts(video: ProcessingVideo) -> bool:
     doc = video.doc
-    return not doc.duration_sec or doc.view_count is None or doc.channel_title in ("", doc.channel_id)
+    is_named = doc.title != video.id and doc.channel_title not in ("", doc.channel_id)
+    return not doc.duration_sec or doc.view_count is None or not is_named
 
 
 def learn_facts(video: ProcessingVideo, facts: VideoFacts, now: float, *, kind: str | None = None) -> ProcessingVideo:
@@ -91,6 +92,10 @@ def learn_facts(video: ProcessingVideo, facts: VideoFacts, now: float, *, kind: 
         values["duration_sec"] = facts.duration
     if facts.view_count is not None and doc.view_count is None:
         values["view_count"] = facts.view_count
+    if facts.title and doc.title == video.id:
+        values["title"] = facts.title
+    if facts.channel_id and not doc.channel_id:
+        values["channel_id"] = facts.channel_id
     if facts.channel_title and doc.channel_title in ("", doc.channel_id):
         values["channel_title"] = facts.channel_title
     if not values and kind in (None, video.kind):

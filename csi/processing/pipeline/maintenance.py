@@ -10,6 +10,7 @@ from csi.processing.pipeline import (
     intake,
     notify,
     provider_access,
+    retention,
     runs,
     summarise,
     transcribe,
@@ -51,6 +52,7 @@ def maintain(rt: Processing) -> list[StepWake]:
         jobs.renew_leases(now)
         heartbeats.record(WORKER, now, _intake_error(rt))
         audit.prune(now, 200)
+    retention.remove_old_hourly(rt)
     runs.update_runs(rt)
     index_texts(rt)
     return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]

@@ -4,6 +4,8 @@ import json
 import time
 from dataclasses import asdict, replace
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from csi import clock
@@ -13,9 +15,17 @@ from csi.processing.collection_models import SummarizationJobDocument, Transcrip
 from csi.processing.pipeline.budget import BudgetExhausted, alert_near_limit, book, reserve, wait_for_budget
 from csi.processing.pipeline.provider_access import may_call, note_success, provider_of
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, move_to_dead_letters, settle_failure
-from csi.processing.providers.base import ModelReply, ProviderError, SummaryInput, SummaryResult
+from csi.processing.providers.base import (
+    ModelReply,
+    ProviderError,
+    Summariser,
+    SummaryInput,
+    SummaryResult,
+    SummaryType,
+)
+from csi.processing.providers.document_stores import KeptDocument, Memory, keep
 from csi.processing.providers.http_errors import recorded_calls
-from csi.processing.providers.openai import ChatClient, UnusableReply
+from csi.processing.providers.openai import ChatClient, OpenAISummariser, UnusableReply
 from csi.processing.runtime import Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line, plain_line
 from csi.processing.settings import DocumentKind, SignalRoute
@@ -85,6 +95,7 @@ def summarise(rt: Processing, job_id: str) -> list[StepWake]:
 def _summarise(rt: Processing, job: ProcessingJob) -> list[StepWake]:
     video = videos.get(job.video_id)
     settings = rt.settings.summarization
+    wishes: dict[str, Any] = job.work.get("wishes", {})
     transcription = jobs.find(jobs.job_id(jobs.TRANSCRIPTION, job.video_id))
     doc = transcription.doc if transcription else None
     if not isinstance(doc, TranscriptionJobDocument) or not doc.transcript_text:
@@ -96,32 +107,41 @@ def _summarise(rt: Processing, job: ProcessingJob) -> list[StepWake]:
         text=doc.transcript_text,
         max_bullets=settings.max_bullets,
         focus_areas=settings.focus_areas,
-        summary_type=settings.summary_type,
+        summary_type=wishes.get("summary_type", settings.summary_type),
+        language=wishes.get("language"),
     )
+    summariser, chat = rt.summariser, rt.chat
+    if isinstance(summariser, OpenAISummariser) and chat is not None:
+        prompt = Path(wishes["prompt"]) if "prompt" in wishes else None
+        summariser = summariser.changed(model=wishes.get("model"), prompt=prompt)
+        chat = replace(chat, settings=chat.settings.model_copy(update={"model": summariser.model}))
     with writing():
         job = jobs.update(job, rt.now(), status="processing")
-    model = _PaidModel(rt, job, video)
+    model = _PaidModel(rt, job, video, chat)
     try:
-        result = rt.summariser.write(source, required_documents(rt, video), model.ask)
+        result = summariser.write(source, required_documents(rt, video), model.ask)
     except UnusableReply:
         paid_calls.void(model.last_key)  # a retry must make a new call and not read this answer again
         raise
-    return _settle_summary(rt, job, video, result)
+    return _settle_summary(rt, job, video, result, source.summary_type, summariser)
 
 
 class _PaidModel:
     """The paid calls of one job. The answer of each is stored and reused, so that no answer is paid for twice."""
 
-    def __init__(self, rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> None:
-        self._rt, self._job, self._video = rt, job, video
+    def __init__(self, rt: Processing, job: ProcessingJob, video: ProcessingVideo, chat: ChatClient | None) -> None:
+        self._rt, self._job, self._video, self._chat = rt, job, video, chat
+        # A summary that is made again has calls of its own: the answers of the last one are not read.
+        repeat = int(job.work.get("round", 0))
+        self._prefix = f"{job.id}/again-{repeat}" if repeat else job.id
         self._honours_key = rt.settings.summarization.openai.honours_idempotency_key
         self.last_key = ""
 
     def ask(self, part: str, system: str, user: str) -> ModelReply:
-        chat, number = self._rt.chat, 1
+        chat, number = self._chat, 1
         if chat is None:
             raise ProviderError("no model is configured", "refused", "no_model")
-        while (known := paid_calls.find(key := f"{self._job.id}/{part}/{number}")) is not None:
+        while (known := paid_calls.find(key := f"{self._prefix}/{part}/{number}")) is not None:
             self.last_key = key
             if known.answer is not None:
                 return ModelReply(**json.loads(known.answer))
@@ -195,20 +215,30 @@ class _PaidModel:
 
 
 def _settle_summary(
-    rt: Processing, job: ProcessingJob, video: ProcessingVideo, result: SummaryResult
+    rt: Processing,
+    job: ProcessingJob,
+    video: ProcessingVideo,
+    result: SummaryResult,
+    summary_type: SummaryType,
+    summariser: Summariser,
 ) -> list[StepWake]:
     """Files first, then one transaction: a crash between them writes the same files again."""
     now, cost = rt.now(), paid_calls.spent_on(job.id)
-    kept = result.summary.bullets[: rt.settings.summarization.max_bullets]
-    brief = replace(result, summary=result.summary.changed(bullets=kept))
+    bullets = result.summary.bullets[: rt.settings.summarization.max_bullets]
+    brief = replace(result, summary=result.summary.changed(bullets=bullets))
     short = rt.artifacts.write(video.id, "summary.md", "summary", _markdown(video, brief))
     full = rt.artifacts.write(video.id, "summary.json", "summary_json", result.summary.model_dump_json())
     files = [rt.artifacts.write(video.id, FILE_NAMES[kind], kind, text) for kind, text in result.documents.items()]
-    detailed_id = None
-    if rt.settings.summarization.summary_type == "detailed":
+    title, detailed_id = video.doc.title, None
+    if summary_type == "detailed":
         text = _markdown(video, result)
         files.append(rt.artifacts.write(video.id, "summary-detailed.md", "summary_detailed", text))
-        detailed_id = files[-1].artifact_id
+        long = KeptDocument("summary_detailed", video.id, title, text, files[-1].artifact_id)
+        detailed_id = keep("document", partial(rt.documents.put, long))
+    brief_text = _markdown(video, brief)
+    kept = KeptDocument("summary", video.id, title, brief_text, short.artifact_id)
+    short_id = keep("document", partial(rt.documents.put, kept))
+    memory_refs = _remember(rt, video, brief_text)
     rt.failpoint("summarise.written")
     transcript_id = video.doc.drive_refs.transcript_id if video.doc.drive_refs else None
     with writing():
@@ -221,8 +251,10 @@ def _settle_summary(
             completed_at=clock.iso(now),
             attempt_count=job.attempts + 1,
             summary=result.summary.model_dump(),
-            summary_type=rt.settings.summarization.summary_type,
-            drive_refs={"short_summary_id": short.artifact_id, "detailed_summary_id": detailed_id},
+            summary_type=summary_type,
+            **_prompt_of(summariser),
+            drive_refs={"short_summary_id": short_id, "detailed_summary_id": detailed_id},
+            **memory_refs,
             model_used=result.model,
             input_tokens=result.input_tokens,
             output_tokens=result.output_tokens,
@@ -230,9 +262,17 @@ def _settle_summary(
             error_message=None,
             work={"first_failure_at": None},
         )
-        refs = {"transcript_id": transcript_id, "summary_id": short.artifact_id}
+        refs = {"transcript_id": transcript_id, "summary_id": short_id}
         reference = f"jobs/summarization/{job.id}"
-        video = videos.move(video, "summarized", now, summary_doc_ref=reference, last_error=None, drive_refs=refs)
+        video = videos.move(
+            video,
+            "summarized",
+            now,
+            summary_doc_ref=reference,
+            last_error=None,
+            drive_refs=refs,
+            zep_doc_id=memory_refs.get("zep_doc_id"),
+        )
         dead_jobs.resolve_retried(job.id, now)
         usage: dict[str, Any] = {"api_cost_usd": cost, "tokens_used": result.input_tokens + result.output_tokens}
         scope, words = job_scope(rt, job, video), f"{len(result.summary.bullets)} bullets"
@@ -241,6 +281,22 @@ def _settle_summary(
     rt.failpoint("summarise.committed")
     log.info("video summarized", video_id=video.id, model=result.model, cost=str(cost))
     return wakes
+
+
+def _remember(rt: Processing, video: ProcessingVideo, text: str) -> dict[str, Any]:
+    if rt.memory is None:
+        return {}
+    doc, tags = video.doc, tuple(video.doc.tags or ())
+    memory = Memory(video.id, doc.title, video.url, doc.channel_title, text, tags)
+    return {
+        "zep_doc_id": keep("memory", partial(rt.memory.put, memory)),
+        "zep_collection": rt.memory.collection,
+    }
+
+
+def _prompt_of(summariser: Summariser) -> dict[str, Any]:
+    prompt = getattr(summariser, "prompts", {}).get("summary")
+    return {} if prompt is None else {"prompt_id": prompt.id, "prompt_version": prompt.version}
 
 
 def required_documents(rt: Processing, video: ProcessingVideo) -> tuple[DocumentKind, ...]:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from csi import clock
@@ -27,6 +28,7 @@ from csi.processing.pipeline.provider_access import may_call, note_success, prov
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
+from csi.processing.providers.document_stores import KeptDocument, keep
 from csi.processing.providers.http_errors import recorded_calls
 from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.sanitize import markdown_line
@@ -270,6 +272,8 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
     text = json.dumps({"video_id": video.id, **asdict(transcript)}, ensure_ascii=False)
     readable = rt.artifacts.write(video.id, "transcript.md", "transcript", _markdown(video, transcript))
     full = rt.artifacts.write(video.id, "transcript.json", "transcript_json", text)
+    kept = KeptDocument("transcript", video.id, video.doc.title, _markdown(video, transcript), readable.artifact_id)
+    kept_id = keep("document", partial(rt.documents.put, kept))
     rt.failpoint("transcribe.written")
     # The document holds the text; segments and times are in the artifact that `transcript_json` names.
     facts = {
@@ -298,7 +302,7 @@ def _settle_transcript(rt: Processing, job: ProcessingJob, transcript: Transcrip
             work={"first_failure_at": None},
             language_code=transcript.language or requested,
         )
-        refs = {"transcript_id": readable.artifact_id}
+        refs = {"transcript_id": kept_id}
         reference = f"jobs/transcription/{job.id}"
         seconds = video.doc.duration_sec or transcript.duration or 0.0
         video = videos.move(

@@ -125,6 +125,8 @@ class SummaryInput:
     max_bullets: int = 6
     focus_areas: tuple[str, ...] = ()
     summary_type: SummaryType = "short"
+    language: str | None = None
+    """Of the summary; None: as the model chooses."""
 
     @property
     def bullets_wanted(self) -> int:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -49,7 +50,10 @@ class Prompt:
 
 
 def load_prompt(name: str, own: Path | None = None) -> Prompt:
-    path = own / f"{name}.md" if own and (own / f"{name}.md").is_file() else SHIPPED / f"{name}.md"
+    return load_prompt_file(own / f"{name}.md" if own and (own / f"{name}.md").is_file() else SHIPPED / f"{name}.md")
+
+
+def load_prompt_file(path: Path) -> Prompt:
     try:
         found = _HEAD.fullmatch(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -181,6 +185,14 @@ class OpenAISummariser:
         names = ("summary", "merge", "concept", "implementation")
         self.prompts = {name: load_prompt(name, prompts_dir) for name in names}
 
+    def changed(self, *, model: str | None, prompt: Path | None) -> "OpenAISummariser":
+        """Another model's name, or another prompt for the summary; the rest is the same."""
+        other = copy(self)
+        other.model = model or self.model
+        if prompt is not None:
+            other.prompts = self.prompts | {"summary": load_prompt_file(prompt)}
+        return other
+
     def write(self, source: SummaryInput, documents: tuple[str, ...], ask: AskModel) -> SummaryResult:
         parts = split_words(source.text, self._words)
         replies: list[ModelReply] = []
@@ -190,6 +202,7 @@ class OpenAISummariser:
             # Not str.format: a prompt contains JSON, whose braces must stay.
             text = self.prompts[prompt].text.replace("{max_bullets}", str(source.bullets_wanted))
             form = f"\n{FORMS[source.summary_type]}" if prompt in ("summary", "merge") else ""
+            form += f"\nWrite in this language: {source.language}." if source.language else ""
             replies.append(ask(part, text.replace("{focus_areas}", focus) + form, user))
             return replies[-1]
 

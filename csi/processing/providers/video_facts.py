@@ -29,6 +29,10 @@ class VideoFacts:
     broadcast: Broadcast | None = None
     starts_at: float | None = None
     """When a stream that has not begun is to begin."""
+    published_at: float | None = None
+    channel_id: str | None = None
+    has_captions: bool | None = None
+    """Whether its owner uploaded captions; False says nothing about captions that YouTube made."""
 
     def filled_from(self, other: "VideoFacts") -> "VideoFacts":
         names = [one.name for one in fields(self)]
@@ -61,6 +65,9 @@ class CatalogueFacts:
             view_count=_count(row.get("view_count")),
             title=plain_line(row.get("title")) or None,
             channel_title=plain_line((owner or {}).get("title"), 200) or None,
+            published_at=_moment(row.get("published_at")),
+            channel_id=channel or None,
+            has_captions=row.get("caption_available") if isinstance(row.get("caption_available"), bool) else None,
         )
 
 
@@ -94,10 +101,7 @@ def read_facts(item: Mapping[str, Any]) -> VideoFacts:
     snippet, details = _part(item, "snippet"), _part(item, "contentDetails")
     stream = _part(item, "liveStreamingDetails")
     state = snippet.get("liveBroadcastContent")
-    try:
-        starts_at = clock.parse(str(stream.get("scheduledStartTime")))
-    except (ValueError, OverflowError):
-        starts_at = None
+    starts_at = _moment(stream.get("scheduledStartTime"))
     seconds = duration_seconds(details.get("duration"))
     return VideoFacts(
         duration=float(seconds) if seconds and seconds <= MAX_SECONDS else None,
@@ -106,6 +110,9 @@ def read_facts(item: Mapping[str, Any]) -> VideoFacts:
         channel_title=plain_line(snippet.get("channelTitle"), 200) or None,
         broadcast=state if state in ("none", "upcoming", "live") else None,
         starts_at=starts_at,
+        published_at=_moment(snippet.get("publishedAt")),
+        channel_id=plain_line(snippet.get("channelId"), 200) or None,
+        has_captions={"true": True, "false": False}.get(str(details.get("caption"))),
     )
 
 
@@ -120,6 +127,13 @@ def _get(net: Net, url: str, token: str | None, headers: Mapping[str, str] | Non
         log.info("facts of a video are not answered", host=url.split("/")[2], status=answer.status)
         return None
     return answer.json_object()
+
+
+def _moment(value: Any) -> float | None:
+    try:
+        return clock.parse(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _part(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -22,6 +22,8 @@ SENSITIVE_TEXT: dict[str, str | None] = {
     "wait": None,
     "step_failed": DERIVED,
     "retry_video": None,
+    "add_video": None,
+    "summarise_again": None,
     "queue_transcription": None,
     "fetch": SPEECH,
     "upload": SPEECH,

@@ -171,6 +171,11 @@ def reopen(job: ProcessingJob, now: float, *, was: Literal["failed", "completed"
         raise CsiError(f"job {job.id} is {job.doc.status}: only a {was} job can be reopened here")
 
 
+def set_work(job_id: str, work: dict[str, Any]) -> None:
+    """Of a job that no worker holds; part of the transaction that reopened it."""
+    changed("UPDATE jobs SET work = ? WHERE job_id = ? AND lease_token IS NULL", dump(work), job_id)
+
+
 def due(now: float, limit: int = 200) -> list[str]:
     """Open jobs that are due and not claimed."""
     sql = f"""SELECT job_id FROM jobs WHERE status IN {OPEN} AND next_attempt_at <= ?
