@@ -2,7 +2,8 @@
 
 feedparser reads XML. It takes minutes for a megabyte of attributes or for a long name, so the document is rewritten by
 expat first: long texts, long attributes and deep elements are cut, and of very many items the first and the last are
-kept. A document that is not well-formed goes to feedparser's tolerant parser, if it is small enough.
+kept. Of a document that is not well-formed, a long beginning that is well-formed is read so, up to its last complete
+item; any other one goes to feedparser's tolerant parser.
 """
 
 import codecs
@@ -155,6 +156,8 @@ class _Rewriter:
     items: list[tuple[int, int]] = field(default_factory=list)
     """Where each item begins and ends in `parts`."""
     path: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """The same elements with their prefixes, as they are written."""
     text: int = 0
     item_depth: int | None = None
     children: int = 0
@@ -164,6 +167,7 @@ class _Rewriter:
     def start(self, name: str, attributes: list[str]) -> None:
         local = name.rpartition(":")[2].lower()
         self.path.append(local)
+        self.names.append(name)
         self.text = 0
         if local in _ITEMS and self.item_depth is None:
             self.item_depth = len(self.path)
@@ -182,6 +186,7 @@ class _Rewriter:
     def end(self, name: str) -> None:
         depth = len(self.path)
         self.path.pop()
+        self.names.pop()
         if self.cut_depth is None:
             self.parts.append(f"</{name}>")
         elif depth == self.cut_depth:
@@ -197,13 +202,22 @@ class _Rewriter:
             self.parts.append(escape(text[: most - self.text]))
         self.text += len(text)
 
+    def close(self) -> None:
+        """Make a document that breaks off well-formed: without its incomplete item, and with the missing end tags."""
+        if self.item_depth is not None:
+            del self.parts[self.items.pop()[0] :]
+        left_out = [depth for depth in (self.item_depth, self.cut_depth) if depth is not None]
+        written = self.names[: min(left_out) - 1] if left_out else self.names
+        self.parts += [f"</{name}>" for name in reversed(written)]
+
     def skipped(self, name: str, is_parameter: bool) -> None:
         self.data(html5.get(f"{name};", f"&{name};"))
 
 
 def _rewrite(text: str) -> tuple[bytes, int]:
-    """The document within the caps, and how many items were left out. A document that is not well-formed is returned
-    as it is, if it is small enough for the tolerant parser."""
+    """The document within the caps, and how many items were left out. Of a document that is not well-formed, what the
+    tolerant parser can read: its beginning, as it is."""
+    furthest, reached = None, MAX_LOOSE_BYTES
     for candidate in (text, _BARE_AMPERSAND.sub("&amp;", text)):
         rewriter = _Rewriter()
         parser = expat.ParserCreate("utf-8")
@@ -220,8 +234,13 @@ def _rewrite(text: str) -> tuple[bytes, int]:
         try:
             parser.Parse(re.sub(r"^<\?xml.*?\?>", "", candidate, count=1, flags=re.S).encode("utf-8"), True)
         except expat.ExpatError:
+            if parser.ErrorByteIndex > reached:
+                furthest, reached = rewriter, parser.ErrorByteIndex
             continue
         return _joined(rewriter)
+    if furthest is not None and furthest.names:
+        furthest.close()
+        return _joined(furthest)
     loose = text[:MAX_LOOSE_BYTES]
     if _LONG_TAG.search(loose):
         raise _malformed("it is not well-formed, and has a tag of more than 20,000 characters")

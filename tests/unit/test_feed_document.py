@@ -133,6 +133,17 @@ def test_what_is_not_a_feed_is_named(body, words):
     assert caught.value.kind == "malformed"
 
 
+@pytest.mark.parametrize(
+    "end", ["", "<item><title>open & <b", "<item></channel></rss>"], ids=["cut", "open", "crossed"]
+)
+def test_of_a_long_feed_that_breaks_off_all_complete_items_are_read(end):
+    text = "x" * 2_000
+    items = "".join(f"<item><guid>{n}</guid><a:b><description>{text}</description></a:b></item>" for n in range(300))
+    head = '<rss version="2.0" xmlns:a="urn:a"><channel><title>A podcast</title>'
+    found = read_feed(f"{head}{items}{end}".encode(), "", URL)
+    assert (found.title, [item.guid for item in found.items]) == ("A podcast", [str(n) for n in range(300)])
+
+
 def test_of_very_many_items_the_first_and_the_last_are_read():
     found = read_feed(rss("".join(ITEM.format(number, "") for number in range(3_000))), "", URL)
     assert (len(found.items), found.left_out) == (1_000, 2_000)
