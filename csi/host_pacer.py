@@ -13,9 +13,13 @@ from contextlib import contextmanager
 from csi.config.settings import HostSettings
 from csi.errors import NetError
 from csi.scheduling import host_pacing as rules
+from csi.scheduling import watch_health
 from csi.scheduling.host_pacing import Pace
 from csi.store import db, host_pacing
 
+AGREE_SECONDS = 3600.0
+"""How long the last answer of a URL says something of its host."""
+MOST_URLS = 2_000
 SHORT_WAIT = 3.0
 """A request outside of a poll waits this long for its slot; if the slot is later, the request is not sent."""
 
@@ -35,6 +39,9 @@ class HostPacer:
         self._configured, self._now, self._rng = configured, now, rng
         self._learns = learns_by_default
         self._permits = threading.local()
+        self._lock = threading.Lock()
+        self._answers: dict[str, dict[int, tuple[float, bool]]] = {}
+        """By host and URL (its hash: it may hold a key), when it was answered last, and whether by a refusal."""
 
     def pace(self, host: str) -> Pace:
         return rules.pace_of(host, self._configured)
@@ -81,12 +88,16 @@ class HostPacer:
         if at is not None and at > now:
             time.sleep(min(at - now, SHORT_WAIT))
 
-    def after(self, host: str, status: int, headers: Mapping[str, str]) -> None:
-        """Called with each answer: a refusal widens the spacing, a success narrows it slowly."""
+    def after(self, host: str, status: int, headers: Mapping[str, str], url: str) -> None:
+        """Called with each answer: a refusal widens the spacing, a success narrows it slowly. Where no spacing is
+        configured, only refusals of several URLs count: one feed that is always refused must not slow down the others
+        of its host."""
         pace = self.pace(host)
         if not pace.learns or not self._applies(pace):
             return
         now, refused = self._now(), rules.is_refusal(status, pace.spacing)
+        if pace.spacing <= 0 and not self._note_answer(pace.name, url, now, refused=refused):
+            return
         hold = rules.hold_seconds(headers, pace.spacing, refused=refused)
         if hold is not None and (pace.spacing > 0 or refused):
             host_pacing.hold(pace.name, now + hold)
@@ -101,6 +112,17 @@ class HostPacer:
         elif learned is not None and status < 500:
             narrower = rules.narrowed(learned, pace.spacing)
             host_pacing.learn(pace.name, narrower, status, now, throttled=False)
+
+    def _note_answer(self, name: str, url: str, now: float, *, refused: bool) -> bool:
+        """Whether this answer says something about its host: of refusals, those of many of its URLs."""
+        with self._lock:
+            answers = self._answers.setdefault(name, {})
+            answers.pop(hash(url), None)
+            answers[hash(url)] = (now, refused)
+            # The oldest come first.
+            while len(answers) > MOST_URLS or not 0 <= now - next(iter(answers.values()))[0] < AGREE_SECONDS:
+                del answers[next(iter(answers))]
+            return not refused or sum(bad for _, bad in answers.values()) >= watch_health.threshold(len(answers))
 
     def _applies(self, pace: Pace) -> bool:
         named = pace.name in self._configured or pace.name in rules.DEFAULTS

@@ -48,8 +48,8 @@ class Pacer(Protocol):
     def before(self, host: str) -> None:
         """Called before each GET. Raises NetError (paced) when the host may not be asked soon."""
 
-    def after(self, host: str, status: int, headers: Mapping[str, str]) -> None:
-        """Called with the status and the headers (names in lower case) of each answer to a GET."""
+    def after(self, host: str, status: int, headers: Mapping[str, str], url: str) -> None:
+        """Called with the status and the headers (names in lower case) of each answer to a GET of this URL."""
 
 
 class Net:
@@ -97,7 +97,7 @@ class Net:
             self.pacer.before(paced)
         answer = self._get(target, headers, limits)
         if self.pacer is not None:
-            self.pacer.after(paced, answer.status, answer.headers)
+            self.pacer.after(paced, answer.status, answer.headers, url)
         return answer
 
     def _get(self, target: httpx.URL, headers: Mapping[str, str], limits: HttpLimits) -> HttpResponse:

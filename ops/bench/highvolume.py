@@ -131,7 +131,7 @@ class SimulatedRedditNet(Net):
         answer = self.site.get(parts.path, dict(parse_qsl(parts.query)), headers)
         found = HttpResponse(answer.status, HttpHeaders(answer.headers), answer.body, url)
         if self.pacer is not None:
-            self.pacer.after(paced_as, found.status, found.headers)
+            self.pacer.after(paced_as, found.status, found.headers, url)
         return found
 
     def post(self, url: str, **options: Any) -> HttpResponse:

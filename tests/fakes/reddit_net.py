@@ -30,7 +30,7 @@ class RedditNet:
             answer.status, HttpHeaders(answer.headers), answer.body, url, redirects=tuple(redirects)
         )
         if self.pacer is not None:
-            self.pacer.after(host, response.status, response.headers)
+            self.pacer.after(host, response.status, response.headers, url)
         return response
 
     def post(self, url: str, *, body: bytes, headers: Mapping[str, str], limits: Any = None) -> HttpResponse:

@@ -22,9 +22,13 @@ class Site:
 
     def __init__(self, clock) -> None:
         self.clock, self.asked, self.status, self.headers = clock, list[tuple[float, str]](), 200, []
+        self.refused: set[str] = set()
+        """Paths that are always answered 429 with `Retry-After: 5`."""
 
     def __call__(self, request: RawRequest) -> list[Send]:
         self.asked.append((self.clock(), request.target))
+        if request.target in self.refused:
+            return [Send(answer(429, b"<html>", [("Retry-After", "5")]))]
         return [Send(answer(self.status, FEED if self.status == 200 else b"<html>", self.headers))]
 
     @property
@@ -99,6 +103,23 @@ def test_a_host_that_refuses_is_asked_less_often_and_recovers_slowly(tmp_path, c
         line.wait(4 * 3600, step=30)
         assert host_pacing.find(name).spacing is None
         assert {row.health for row in Watch.select()} == {"healthy"}
+
+
+def test_one_feed_that_is_always_refused_leaves_the_others_of_its_host_at_their_interval(tmp_path, clock):
+    with paced(tmp_path, clock, feeds=10) as (line, site, name):
+        site.refused.add("/0")
+        line.run()
+        line.wait(1800, step=5)
+        assert host_pacing.every() == []
+        for number in range(1, 10):
+            times = [at for at, path in site.asked if path == f"/{number}"]
+            assert max(b - a for a, b in pairwise(times)) <= 60 * 1.5
+        tries = [at for at, path in site.asked if path == "/0"]
+        assert len(tries) <= 12, "it backs off by itself"
+        assert max(b - a for a, b in pairwise(tries)) > 300
+        site.refused |= {f"/{number}" for number in range(1, 4)}
+        line.wait(600, step=5)
+        assert host_pacing.find(name).spacing, "refusals of several feeds are about their host"
 
 
 def test_a_limit_that_is_used_up_is_respected_before_it_is_exceeded(tmp_path, clock):
