@@ -67,6 +67,8 @@ class ProblemReport:
     revision: int = 0
     """Rises when there is something new to report although the problem is the same: another watch is gone, or the
     certificate has two days left. Operators are then notified again."""
+    explained_by: str | None = None
+    """The id of the problem that this one follows from; None: it has a cause of its own, or that was not judged yet."""
     section: str | None = None
     """The anchor of a section in ops/runbook.md that fits this cause better than the one of its kind."""
 
@@ -103,9 +105,9 @@ class ProblemReport:
 Report = TypeVar("Report", bound=ProblemReport)
 
 
-def explained_by(problem: Report, found: Iterable[Report]) -> Report | None:
-    """The problem that this one follows from; None: it has a cause of its own."""
-    return next((one for one in found if one.explains(problem.id, problem.subject)), None)
+def explained_by(problem: ProblemReport, found: Iterable[ProblemReport]) -> str | None:
+    """The id of the problem that this one follows from; None: it has a cause of its own."""
+    return next((one.id for one in found if one.explains(problem.id, problem.subject)), None)
 
 
 def to_notify(problems: Iterable[Report]) -> list[Report]:

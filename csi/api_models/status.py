@@ -51,6 +51,7 @@ class ProblemJson(ApiModel):
     events: int | None
     remedy: str
     incident: int | None
+    explained_by: str | None = Field(description="The id of the problem that this one follows from, and ends with")
     page: str = Field(validation_alias=AliasPath("kind", "page"))
     runbook: str
 

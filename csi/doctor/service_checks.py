@@ -169,7 +169,7 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
     found = judge(facts)
     problems = [one for one in found.problems if not (online and one.kind.check == "certificate")]
     for one in problems:
-        if one not in found.consequences:
+        if one.explained_by is None:
             yield _finding(one)
     checks = {one.kind.check for one in problems}
     if "worker" not in checks:

@@ -45,20 +45,16 @@ class StatusVerdict:
     @property
     def attention(self) -> tuple[Problem, ...]:
         """The problems without the notices, and without those that follow from another one."""
-        return tuple(problem for problem in self._causes if problem.severity != "notice")
+        return tuple(one for one in self.problems if one.explained_by is None and one.severity != "notice")
 
     @property
     def notices(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self._causes if problem.severity == "notice")
+        return tuple(one for one in self.problems if one.explained_by is None and one.severity == "notice")
 
     @property
     def consequences(self) -> tuple[Problem, ...]:
         """The problems that end when the one does from which they follow."""
-        return tuple(one for one in self.problems if explained_by(one, self.problems) is not None)
-
-    @property
-    def _causes(self) -> list[Problem]:
-        return [one for one in self.problems if explained_by(one, self.problems) is None]
+        return tuple(one for one in self.problems if one.explained_by is not None)
 
     def failing(self, check: Check) -> list[Problem]:
         return [problem for problem in self.problems if check in problem.fails]
@@ -84,7 +80,7 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_incidents(facts),
         *notification_problems.problems(facts.notifications),
     )
-    dated = tuple(_with_since(problem, facts) for problem in found)
+    dated = tuple(replace(_with_since(one, facts), explained_by=explained_by(one, found)) for one in found)
     if any(problem.severity == "down" for problem in dated):
         return StatusVerdict("down", dated)
     return StatusVerdict("degraded" if any(problem.severity == "degraded" for problem in dated) else "ok", dated)

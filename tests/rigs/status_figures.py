@@ -394,8 +394,11 @@ def under(path: str, thing: Callable[[Moment], Any], **keys: Callable[[Any], Any
     return {f"{path}.{key}" if path else key: row(value) for key, value in keys.items()}
 
 
+PROBLEM_KEYS = ("id", "subject", "severity", "effect", "events", "remedy", "incident", "explained_by")
+
+
 def problem_rows(path: str = "problems") -> dict[str, Row]:
-    same = {name: attrgetter(name) for name in ("id", "subject", "severity", "effect", "events", "remedy", "incident")}
+    same = {name: attrgetter(name) for name in PROBLEM_KEYS}
     texts = {
         "what": lambda one: redact(one.what),
         "cause": lambda one: redact(one.cause) if one.cause else None,
