@@ -194,18 +194,32 @@ class Runtime:
 
     def adapter(self, source: str) -> SourceAdapter:
         if source not in self.adapters:
-            settings = self._with_shared_api(self.settings.sources[source])
-            self.adapters[source] = registry.create(source, settings, self._tools(settings))
+            # All sources share one API project: a source without own API settings uses those of another source
+            settings = self.settings.sources[source]
+            if settings.budget_units is not None:
+                others = [other for other in self.settings.sources.values() if other.budget_units is not None]
+                said = {
+                    name: getattr(other, name)
+                    for other in others
+                    for name in API_KEYS
+                    if name in other.model_fields_set
+                }
+                own = settings.model_fields_set
+                settings = settings.model_copy(update={name: value for name, value in said.items() if name not in own})
+            limit = None if settings.budget_units is None else self.api_limit()
+            tools = Tools(
+                net=self.net,
+                web=self.web,
+                charge=lambda units: self._charge(units, limit),
+                exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
+                note_access=self._note_access,
+                spare=lambda units: limit is None or self.has_spare(units),
+                secret=self._secret,
+                now=lambda: self.now(),
+                spacing=lambda host: self.pacer.spacing(host),
+            )
+            self.adapters[source] = registry.create(source, settings, tools)
         return self.adapters[source]
-
-    def _with_shared_api(self, settings: SourceSettings) -> SourceSettings:
-        """All sources share one API project: a source without own API settings uses those of another source."""
-        if settings.budget_units is None:
-            return settings
-        others = [other for other in self.settings.sources.values() if other.budget_units is not None]
-        said = {name: getattr(other, name) for other in others for name in API_KEYS if name in other.model_fields_set}
-        own = settings.model_fields_set
-        return settings.model_copy(update={name: value for name, value in said.items() if name not in own})
 
     def api_limit(self) -> int:
         """Units of the Data API for a day. One project, one number: the smallest `quota_limit` that is set."""
@@ -317,20 +331,6 @@ class Runtime:
             lambda now: managed_destinations.note_previous_needed(row.name, now),
         )
         return replace(made, receiver=replace(made.receiver, previous=previous))
-
-    def _tools(self, settings: SourceSettings) -> Tools:
-        limit = None if settings.budget_units is None else self.api_limit()
-        return Tools(
-            net=self.net,
-            web=self.web,
-            charge=lambda units: self._charge(units, limit),
-            exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
-            note_access=self._note_access,
-            spare=lambda units: limit is None or self.has_spare(units),
-            secret=self._secret,
-            now=lambda: self.now(),
-            spacing=lambda host: self.pacer.spacing(host),
-        )
 
     def _charge(self, units: int, limit: int | None) -> None:
         if limit is not None and not api_units.book(units, limit, self.now()):

@@ -275,7 +275,30 @@ class LimitedServer(uvicorn.Server):
         # Half of the file handles stay free for the database and for connections accepted but not yet counted.
         self.open_connections = OpenConnections(min(limits.connections, files // 2))
         self._accept_errors = RareLine("connections cannot be accepted")
-        super().__init__(_config(app, limits, self.open_connections))
+
+        def protocol(*args: Any, **kwargs: Any) -> BoundedConnection:
+            return BoundedConnection(
+                *args, **kwargs, open_connections=self.open_connections, head_seconds=limits.head_seconds
+            )
+
+        # No limit_concurrency: uvicorn counts idle connections and would answer 503 to valid requests during an attack.
+        config = uvicorn.Config(
+            OneLength(app),
+            http=protocol,  # type: ignore[arg-type]  # uvicorn only calls it
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            log_level="error",
+            proxy_headers=False,
+            server_header=False,
+            backlog=max(1, min(ACCEPTS_PER_TURN, self.open_connections.cap // 8)),
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=limits.grace_seconds,
+            h11_max_incomplete_event_size=limits.head_bytes,
+        )
+        super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(self.on_loop_error)
@@ -315,29 +338,6 @@ def raise_file_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return OPEN_FILES if soft == resource.RLIM_INFINITY else soft
-
-
-def _config(app: Starlette, limits: ServerLimits, open_connections: OpenConnections) -> uvicorn.Config:
-    def protocol(*args: Any, **kwargs: Any) -> BoundedConnection:
-        return BoundedConnection(*args, **kwargs, open_connections=open_connections, head_seconds=limits.head_seconds)
-
-    # No limit_concurrency: uvicorn counts idle connections and would answer 503 to valid requests during an attack.
-    return uvicorn.Config(
-        OneLength(app),
-        http=protocol,  # type: ignore[arg-type]  # uvicorn only calls it
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        log_level="error",
-        proxy_headers=False,
-        server_header=False,
-        backlog=max(1, min(ACCEPTS_PER_TURN, open_connections.cap // 8)),
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=limits.grace_seconds,
-        h11_max_incomplete_event_size=limits.head_bytes,
-    )
 
 
 def _is_loopback(numeric: str) -> bool:

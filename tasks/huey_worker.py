@@ -162,10 +162,6 @@ class WorkerProcess(ABC):
         sys.stderr.flush()
         os._exit(StoreError.exit_code)
 
-    def _log_ended_errors(self) -> None:
-        for cause, seconds in self.errors.take_ended().items():
-            log.info("error resolved", cause=cause, seconds=round(seconds))
-
     def start(self, consumer: "WorkerConsumer") -> None:
         threading.Thread(target=self._maintain, args=(consumer,), name="Maintenance", daemon=True).start()
 
@@ -192,7 +188,8 @@ class WorkerProcess(ABC):
                     log.exception("maintenance failed; retrying", error=text, **counted)
                 self.drop_broken_connection()
             else:
-                self._log_ended_errors()
+                for cause, seconds in self.errors.take_ended().items():
+                    log.info("error resolved", cause=cause, seconds=round(seconds))
             self.looped_at = time.monotonic()
             if self.stopping.wait(self.interval_seconds):
                 return

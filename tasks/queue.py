@@ -31,7 +31,9 @@ def create_huey(settings: Settings) -> QueueHuey:
     """The ingester's queue, which `csi.queue` names: a SQLite path, redis://… or postgresql://…"""
     require_queue(settings)
     url = settings.csi.queue_url
-    return _create(NAME, url, _signing_secret(settings), f"csi.queue: {hide_password(url)}")
+    # Every worker that shares a queue has the same one. Without a variable, a SQLite queue has a random key file.
+    signing_secret = _configured_secret(settings) or read_or_create_key(settings.csi.state_dir / KEY_FILE)
+    return _create(NAME, url, signing_secret, f"csi.queue: {hide_password(url)}")
 
 
 def create_processing_huey(settings: ProcessingSettings) -> QueueHuey:
@@ -58,7 +60,13 @@ def storage_of(url: str) -> dict[str, Any]:
     if re.match(r"rediss?://", url):
         return _redis_options(url)
     if looks_like_postgres(url):
-        return {"storage_class": _postgres_storage(), "dsn": url}
+        try:
+            import psycopg  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "a queue on PostgreSQL needs the extra: pip install 'creator-signals[postgres]'"
+            ) from error
+        return {"storage_class": PostgresQueueStorage, "dsn": url}
     if "://" in url:
         raise ConfigError("csi.queue: expected a SQLite path, redis://… or postgresql://…")
     make_private_dir(Path(url).parent)
@@ -73,11 +81,6 @@ def known_serializer(settings: Settings) -> JsonSerializer | None:
         with suppress(StoreError):
             secret = read_key(settings.csi.state_dir / KEY_FILE)
     return None if secret is None else JsonSerializer(secret, NAME)
-
-
-def _signing_secret(settings: Settings) -> str:
-    """Every worker that shares a queue has the same one. Without a variable, a SQLite queue has a random key file."""
-    return _configured_secret(settings) or read_or_create_key(settings.csi.state_dir / KEY_FILE)
 
 
 def _configured_secret(settings: Settings) -> str | None:
@@ -116,11 +119,3 @@ def _redis_options(url: str) -> dict[str, Any]:
         raise ConfigError("a queue on Redis needs the extra: pip install 'creator-signals[redis]'") from error
     pool = ConnectionPool.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
     return {"storage_class": RedisQueueStorage, "connection_pool": pool, "read_timeout": 1}
-
-
-def _postgres_storage() -> type:
-    try:
-        import psycopg  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("a queue on PostgreSQL needs the extra: pip install 'creator-signals[postgres]'") from error
-    return PostgresQueueStorage

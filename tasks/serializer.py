@@ -5,7 +5,6 @@ import hmac
 import json
 import re
 from datetime import UTC, datetime
-from typing import Any
 
 from huey.registry import Message
 
@@ -48,7 +47,14 @@ class JsonSerializer:
         if not hmac.compare_digest(data[: _SIGNATURE_END + 1], signed):
             raise UnreadableMessage("the key of this queue did not sign the message")
         try:
-            return _message(json.loads(body))
+            fields = json.loads(body)
+            if not isinstance(fields, dict) or not fields.keys() <= set(_FIELDS):
+                raise TypeError("expected an object with the fields of a task")
+            for name, kind in _REQUIRED.items():
+                if not isinstance(fields.get(name), kind):
+                    raise TypeError(f"{name} is absent or of another type")
+            times = {name: _utc(fields[name]) for name in _TIMES if isinstance(fields.get(name), str)}
+            return Message(**fields | times | {"args": tuple(fields["args"])})
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UnreadableMessage(f"the message is no task: {error}") from error
 
@@ -59,16 +65,6 @@ class JsonSerializer:
 def is_from_1_0(data: bytes) -> bool:
     """Whether version 1.0.0 wrote this message: a pickle, a colon, and a SHA-1 signature. It is not opened."""
     return _SIGNED_PICKLE.fullmatch(bytes(data)) is not None
-
-
-def _message(fields: Any) -> Message:
-    if not isinstance(fields, dict) or not fields.keys() <= set(_FIELDS):
-        raise TypeError("expected an object with the fields of a task")
-    for name, kind in _REQUIRED.items():
-        if not isinstance(fields.get(name), kind):
-            raise TypeError(f"{name} is absent or of another type")
-    times = {name: _utc(fields[name]) for name in _TIMES if isinstance(fields.get(name), str)}
-    return Message(**fields | times | {"args": tuple(fields["args"])})
 
 
 def _iso(moment: datetime) -> str:

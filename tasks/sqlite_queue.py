@@ -100,14 +100,13 @@ class SqliteQueueStorage(SqliteStorage):
     def _next(self) -> bytes | None:
         """The message of the highest priority. One thread reads up to AT_ONCE of them for all threads."""
         with self._taking:
-            if self._must_read_file():
+            if self._taken:
+                must_read_file = -self._taken[0][0] < self._newest
+            else:
+                must_read_file = self._newest > -math.inf or time.monotonic() - self._emptied >= EMPTY_FILE_READ_SECONDS
+            if must_read_file:
                 self._read_file()
             return heapq.heappop(self._taken)[2] if self._taken else None
-
-    def _must_read_file(self) -> bool:
-        if self._taken:
-            return -self._taken[0][0] < self._newest
-        return self._newest > -math.inf or time.monotonic() - self._emptied >= EMPTY_FILE_READ_SECONDS
 
     def _read_file(self) -> None:
         self._newest = self._emptied = -math.inf

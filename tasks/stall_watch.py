@@ -56,7 +56,12 @@ class StallWatch:
 
     def find_stall(self, rt: Runtime, consumer: WorkerConsumer, started_at: float) -> str | None:
         """Log threads that hang, once each. Returns why steps of the pipeline make no progress; None: they do."""
-        running = self._running(rt, consumer)
+        # A long read that gets page after page does not hang
+        progressed, now = rt.process.progressed_at, time.monotonic()
+        running = [
+            replace(task, seconds=min(task.seconds, now - progressed.get(task.ident, 0.0)))
+            for task in consumer.huey.running.now()
+        ]
         self._log_hung(running)
         return stalled_steps(running, consumer.huey.running.seconds_since_end()) or self._polls(rt, running, started_at)
 
@@ -98,14 +103,6 @@ class StallWatch:
         since = None if self.stall is None else rt.now() - (time.monotonic() - self.stall.since)
         hung = [{"task": task.task, "since": rt.now() - task.seconds} for task in self._hung.values()]
         return json.dumps({"reason": self.stall and self.stall.reason, "since": since, "hung": hung})
-
-    def _running(self, rt: Runtime, consumer: WorkerConsumer) -> list[RunningTask]:
-        """A long read that gets page after page does not hang."""
-        progressed, now = rt.process.progressed_at, time.monotonic()
-        return [
-            replace(task, seconds=min(task.seconds, now - progressed.get(task.ident, 0.0)))
-            for task in consumer.huey.running.now()
-        ]
 
     def _log_hung(self, running: list[RunningTask]) -> None:
         hung = {task.ident: task for task in running if task.is_hung}

@@ -150,7 +150,16 @@ class IngesterWorker(WorkerProcess):
 
     def run_pass(self, consumer: WorkerConsumer, number: int) -> None:
         if self._reload.is_set():
-            self._take_new_config()
+            # Between two passes, so that no pass uses half a configuration. After a database error: in the next
+            # pass.
+            systemd.notify(*systemd.reloading())
+            try:
+                fresh = reload.reload(runtime())
+                self._reload.clear()
+                with _opening:
+                    _held[:] = [fresh]
+            finally:
+                systemd.notify(systemd.READY)
         rt, with_heartbeat = runtime(), time.monotonic() - self._beat_pass_at > maintenance.HEARTBEAT_SECONDS - 0.5
         if with_heartbeat:
             self._beat_pass_at = time.monotonic()
@@ -189,17 +198,15 @@ class IngesterWorker(WorkerProcess):
         while not self.stopping.wait(WATCH_SECONDS):
             looked_at, seconds = time.monotonic(), time.monotonic() - looked_at
             if seconds > WATCH_SECONDS + STOPPED_SECONDS:
-                self._count_from_now(seconds)
+                # The whole process was stopped (SIGSTOP, a paused machine): no thread could make progress, and
+                # none hangs
+                log.warning("worker was stopped and goes on", seconds=round(seconds))
+                self.looped_at = self.notified_at = time.monotonic()
+                self.stalls.set(None)
             self._report_database_error()
             self._replace_hung_notifier()
             if reason := self.stalls.must_end(self.looped_at, self.database_failed_at):
                 end_process(reason, threading.Thread(target=self.stop, name="Release", daemon=True))
-
-    def _count_from_now(self, seconds: float) -> None:
-        """The whole process was stopped (SIGSTOP, a paused machine): no thread could make progress, and none hangs."""
-        log.warning("worker was stopped and goes on", seconds=round(seconds))
-        self.looped_at = self.notified_at = time.monotonic()
-        self.stalls.set(None)
 
     def _report_database_error(self) -> None:
         """Without waiting for the database, where the notifier may wait behind all other threads for minutes."""
@@ -264,17 +271,6 @@ class IngesterWorker(WorkerProcess):
             if (counted := self.errors.count("the queue cannot be read or written")) is not None:
                 log.warning("queue cannot be read or written; due rows wait for it", error=str(error)[:300], **counted)
             return None
-
-    def _take_new_config(self) -> None:
-        """Between two passes, so that no pass uses half a configuration. After a database error: in the next pass."""
-        systemd.notify(*systemd.reloading())
-        try:
-            fresh = reload.reload(runtime())
-            self._reload.clear()
-            with _opening:
-                _held[:] = [fresh]
-        finally:
-            systemd.notify(systemd.READY)
 
 
 def standstill(consumer: WorkerConsumer, depth: int) -> str | None:

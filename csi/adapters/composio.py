@@ -30,17 +30,6 @@ def read(body: bytes) -> ComposioMessage:
         raise MalformedItem("the body is not JSON") from error
     if not isinstance(document, dict):
         raise MalformedItem("the body is not a JSON object")
-    trigger, data = _trigger_and_data(document)
-    kind = str(document.get("type", ""))
-    if kind in (ACCOUNT_EXPIRED, TRIGGER_DISABLED):
-        return ComposioMessage(kind, trigger)
-    item = data.get("item")
-    return ComposioMessage(
-        "trigger", trigger, item if isinstance(item, dict) else None, tuple(dict.fromkeys(_mentions(data)))
-    )
-
-
-def _trigger_and_data(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "trigger_name" in document:  # V1
         name, data = document["trigger_name"], document.get("payload")
     elif isinstance(document.get("metadata"), dict) or str(document.get("type", "")).startswith("composio."):  # V3
@@ -51,7 +40,14 @@ def _trigger_and_data(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         name, data = document["type"], document.get("data")
     else:
         raise MalformedItem("the body names neither a trigger nor a type")
-    return str(name).upper()[:100], data if isinstance(data, dict) else {}
+    trigger, data = str(name).upper()[:100], data if isinstance(data, dict) else {}
+    kind = str(document.get("type", ""))
+    if kind in (ACCOUNT_EXPIRED, TRIGGER_DISABLED):
+        return ComposioMessage(kind, trigger)
+    item = data.get("item")
+    return ComposioMessage(
+        "trigger", trigger, item if isinstance(item, dict) else None, tuple(dict.fromkeys(_mentions(data)))
+    )
 
 
 def _mentions(value: Any, depth: int = 0) -> list[str]:

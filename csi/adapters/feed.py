@@ -224,7 +224,14 @@ class FeedAdapter(WatchedSource):
         conditions = {name: value for name, value in conditions.items() if value}
         headers = {"Accept": "application/atom+xml, application/rss+xml, application/feed+json, */*;q=0.5"}
         try:
-            headers |= {**self._own_headers(position.ref), **conditions}  # type: ignore[dict-item]
+            watch = self._watch(position.ref)
+            if watch is None:
+                own_headers = {}
+            else:
+                secret = self.tools.secret(watch.authorization_env) if watch.authorization_env else None
+                own = {"User-Agent": watch.user_agent, "Authorization": secret}
+                own_headers = {name: value for name, value in own.items() if value}
+            headers |= {**own_headers, **conditions}  # type: ignore[dict-item]
             answer = self.tools.web.get(address, headers=headers, limits=LIMITS)
         except NetError as error:
             raise response_headers.unreachable(error, "the feed could not be read") from error
@@ -233,14 +240,6 @@ class FeedAdapter(WatchedSource):
         if answer.status in (200, 304):
             return answer
         raise _refusal(answer, now)
-
-    def _own_headers(self, ref: str) -> dict[str, str]:
-        watch = self._watch(ref)
-        if watch is None:
-            return {}
-        secret = self.tools.secret(watch.authorization_env) if watch.authorization_env else None
-        own = {"User-Agent": watch.user_agent, "Authorization": secret}
-        return {name: value for name, value in own.items() if value}
 
     def _watch(self, ref: str) -> FeedWatch | None:
         return next((watch for watch in self.settings.feeds if watch.url == ref), None)
@@ -306,7 +305,12 @@ def _raw_events(found: FeedDocument, ref: str, now: float) -> list[RawEvent]:
 
 def identity_of(item: FeedItem, *, guid_is_useless: bool = False) -> str:
     """The guid; without one the link, without its tracking parameters; without both a digest of title and text."""
-    link = _plain_link(item.link)
+    if not item.link:
+        link = None
+    else:
+        parts = urlsplit(item.link)
+        query = [(name, value) for name, value in parse_qsl(parts.query) if not name.lower().startswith(_TRACKING)]
+        link = f"{parts.netloc.lower()}{parts.path.rstrip('/')}{'?' + urlencode(query) if query else ''}"
     if item.guid and guid_is_useless:
         return f"{item.guid}|{link or _digest(item)}"
     return item.guid or link or _digest(item)
@@ -315,14 +319,6 @@ def identity_of(item: FeedItem, *, guid_is_useless: bool = False) -> str:
 def _digest(item: FeedItem) -> str:
     text = json.dumps([item.title, item.summary, [one.url for one in item.enclosures]])
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-
-
-def _plain_link(link: str | None) -> str | None:
-    if not link:
-        return None
-    parts = urlsplit(link)
-    query = [(name, value) for name, value in parse_qsl(parts.query) if not name.lower().startswith(_TRACKING)]
-    return f"{parts.netloc.lower()}{parts.path.rstrip('/')}{'?' + urlencode(query) if query else ''}"
 
 
 def item_key(ref: str, identity: str) -> str:

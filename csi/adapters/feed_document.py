@@ -112,7 +112,18 @@ def read_feed(body: bytes, content_type: str, url: str) -> FeedDocument:
         raise _malformed("it is an HTML page")
     text = _UNSAFE.sub("", text)
     rewritten, left_out = _rewrite(text)
-    return _read_xml(rewritten, url, left_out)
+    import feedparser  # not at the top: most processes never need it, and it takes memory and time to load
+
+    try:
+        # A stream, not bytes or text: feedparser would open a string that names a file or a URL.
+        parsed = feedparser.parse(BytesIO(rewritten), sanitize_html=False, resolve_relative_uris=False)
+        if not parsed.get("version") and not parsed.entries:
+            raise _malformed("it is XML, but not a feed")
+        return _document(parsed, url, left_out)
+    except SourceError:
+        raise
+    except Exception as error:  # feedparser raises errors of any type for hostile documents
+        raise _malformed("feedparser cannot read it") from error
 
 
 def decode(body: bytes, content_type: str = "") -> str:
@@ -260,42 +271,23 @@ def _joined(rewriter: _Rewriter) -> tuple[bytes, int]:
     return "".join(parts).encode("utf-8"), len(middle)
 
 
-def _read_xml(document: bytes, url: str, left_out: int) -> FeedDocument:
-    import feedparser  # not at the top: most processes never need it, and it takes memory and time to load
-
-    try:
-        # A stream, not bytes or text: feedparser would open a string that names a file or a URL.
-        parsed = feedparser.parse(BytesIO(document), sanitize_html=False, resolve_relative_uris=False)
-        if not parsed.get("version") and not parsed.entries:
-            raise _malformed("it is XML, but not a feed")
-        return _document(parsed, url, left_out)
-    except SourceError:
-        raise
-    except Exception as error:  # feedparser raises errors of any type for hostile documents
-        raise _malformed("feedparser cannot read it") from error
-
-
 def _document(parsed: Any, url: str, left_out: int) -> FeedDocument:
     feed = parsed.feed
     links = [link for link in feed.get("links", ()) if isinstance(link, Mapping)]
     base = web_address(feed.get("link"), url) or url
+    # The icon of Atom, else the image of RSS or of a podcast, else the logo of Atom
+    image = feed.get("image")
+    shown = (image.get("href") or image.get("url")) if isinstance(image, Mapping) else None
+    found = (web_address(one, url) for one in (feed.get("icon"), shown, feed.get("logo")))
     return FeedDocument(
         title=_title(feed.get("title")),
         link=web_address(feed.get("link"), url),
         items=tuple(_item(entry, base) for entry in parsed.entries),
         hub=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "hub"), None),
         topic=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "self"), None),
-        icon=_icon(feed, url),
+        icon=next(filter(None, found), None),
         left_out=left_out,
     )
-
-
-def _icon(feed: Any, url: str) -> str | None:
-    """The icon of Atom, else the image of RSS or of a podcast, else the logo of Atom."""
-    image = feed.get("image")
-    shown = (image.get("href") or image.get("url")) if isinstance(image, Mapping) else None
-    found = (web_address(one, url) for one in (feed.get("icon"), shown, feed.get("logo")))
-    return next(filter(None, found), None)
 
 
 def _item(entry: Any, base: str) -> FeedItem:
@@ -303,6 +295,9 @@ def _item(entry: Any, base: str) -> FeedItem:
     summary = plain_text(entry.get("summary") or next(filter(None, contents), ""))
     link = web_address(entry.get("link"), base)
     guid = clean(str(entry.get("id") or "").strip(), MAX_LINK) or None
+    markup = next(filter(None, contents), "")
+    found = _LINKED.findall(markup[-MAX_TEXT:]) if isinstance(markup, str) else []
+    linked = web_address(html.unescape(found[-1]), base) if found else None
     return FeedItem(
         guid=guid,
         link=link,
@@ -313,13 +308,8 @@ def _item(entry: Any, base: str) -> FeedItem:
         summary=summary,
         enclosures=tuple(_enclosures(entry, base))[:MAX_ENCLOSURES],
         tags=tuple(filter(None, (_title(tag.get("term")) for tag in entry.get("tags", ())[:MAX_TAGS]))),
-        linked=_linked(next(filter(None, contents), ""), base),
+        linked=linked,
     )  # fmt: skip
-
-
-def _linked(markup: Any, base: str) -> str | None:
-    found = _LINKED.findall(markup[-MAX_TEXT:]) if isinstance(markup, str) else []
-    return web_address(html.unescape(found[-1]), base) if found else None
 
 
 def _enclosures(entry: Any, base: str) -> Iterable[Enclosure]:

@@ -114,28 +114,25 @@ def resend(
 
 def _result(rt: Runtime, event: Event, name: str, *, is_known: bool, dry_run: bool) -> ResendResult:
     try:
-        note = _queue(rt, event, name, is_known=is_known, dry_run=dry_run)
+        if name not in rt.destinations:
+            raise ResendRefused(f"the destination {name!r} is no longer configured")
+        if not is_known and not _is_wanted(rt, event, name):
+            raise ResendRefused(f"the filters of {name!r} exclude it, and it was never sent there")
+        letters = dead_letters.of_item(event.dedupe_key)
+        letter = next((one for one in letters if one.state == "open" and one.destination == name), None)
+        if letter is not None and letter.event_id == event.event_id:
+            done = [] if dry_run else replay.replay([letter], rt.now(), streaming=rt.streaming_sources())
+            if done and not done[0].is_sent:
+                raise ResendRefused(done[0].note)
+            note = f"dead letter {letter.id} is replayed"
+        else:
+            is_queued = any(one.destination == name for one in timeline_rows.outbox_of([event.id]))
+            if is_queued or not (dry_run or outbox.send_again(event.id, name, rt.now())):
+                raise ResendRefused("it is queued for this destination already")
+            note = "sent again" if is_known else "sent there for the first time"
     except ResendRefused as error:
         return ResendResult(event.event_id, name, is_sent=False, note=str(error))
     return ResendResult(event.event_id, name, is_sent=True, note=note)
-
-
-def _queue(rt: Runtime, event: Event, name: str, *, is_known: bool, dry_run: bool) -> str:
-    if name not in rt.destinations:
-        raise ResendRefused(f"the destination {name!r} is no longer configured")
-    if not is_known and not _is_wanted(rt, event, name):
-        raise ResendRefused(f"the filters of {name!r} exclude it, and it was never sent there")
-    letters = dead_letters.of_item(event.dedupe_key)
-    letter = next((one for one in letters if one.state == "open" and one.destination == name), None)
-    if letter is not None and letter.event_id == event.event_id:
-        done = [] if dry_run else replay.replay([letter], rt.now(), streaming=rt.streaming_sources())
-        if done and not done[0].is_sent:
-            raise ResendRefused(done[0].note)
-        return f"dead letter {letter.id} is replayed"
-    is_queued = any(one.destination == name for one in timeline_rows.outbox_of([event.id]))
-    if is_queued or not (dry_run or outbox.send_again(event.id, name, rt.now())):
-        raise ResendRefused("it is queued for this destination already")
-    return "sent again" if is_known else "sent there for the first time"
 
 
 def _is_wanted(rt: Runtime, event: Event, name: str) -> bool:

@@ -111,7 +111,17 @@ def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:
         yield from _delete_stats(rt, now - STRICT_DAYS * DAY)
     else:
         yield from _archive_months(rt, "video_stats", now - days.daily_stats_days * DAY, now, archives.drop_stats)
-        yield from _thin(rt, now - days.hourly_stats_days * DAY, now)
+        # Archive all but the last capture of a video on each past day
+        before = now - days.hourly_stats_days * DAY
+        for month, day, end in _unthinned_days(before, now):
+            choose = partial(archives.surplus_stats, day, end)
+            while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
+                yield "archived video_stats", moved
+            heartbeats.write(
+                THINNED, end, end
+            )  # after the day's last chunk: a crash repeats the day, which is harmless
+        with writing():
+            archives.end_keeping(now)
     strip = partial(archives.strip_jobs, now=rt.now())
     yield from _archive_months(rt, "jobs", now - days.jobs_days * DAY, now, strip)
     yield from _delete("job_events", now - days.job_events_days * DAY)
@@ -140,17 +150,6 @@ def _old_months(kind: ArchiveKind, before: float, now: float) -> Iterator[Span]:
         if month not in kept:
             yield month, month_starts(month), min(end, before)
         at = archives.first_moment(kind, end, before)
-
-
-def _thin(rt: Runtime, before: float, now: float) -> Iterator[Chunk]:
-    """Archive all but the last capture of a video on each past day."""
-    for month, day, end in _unthinned_days(before, now):
-        choose = partial(archives.surplus_stats, day, end)
-        while moved := archive_files.move(rt, "video_stats", month, choose, archives.drop_stats):
-            yield "archived video_stats", moved
-        heartbeats.write(THINNED, end, end)  # after the day's last chunk: a crash repeats the day, which is harmless
-    with writing():
-        archives.end_keeping(now)
 
 
 def _unthinned_days(before: float, now: float) -> Iterator[Span]:

@@ -95,23 +95,20 @@ def open_api(rt: Runtime, job: CatalogJob | None = None) -> DataApi:
     raise SourceError(NO_KEY, kind="auth")
 
 
-def _stats_api(rt: Runtime, job: CatalogJob) -> DataApi:
-    """Like `open_api`, with units of the bucket `stats`. What this method is refused says nothing about other calls, so
-    neither a used-up quota nor refused access is recorded for them."""
-    api, limit = open_api(rt, job), rt.settings.catalog.stats_units_per_day
-    return api.with_tools(
-        charge=lambda units: _charge_stats(rt, job, units),
-        exhaust=lambda: api_units.exhaust(limit, rt.now(), "stats"),
-        note_access=lambda name, error: None,
-    )
-
-
 def read_counts(rt: Runtime, job: CatalogJob, ids: Sequence[str]) -> dict[str, VideoCounts] | None:
     """Statistics of at most 50 videos, out of their own bucket. None: the method cannot be used; read the videos."""
     if not uses_stats_bucket(rt):
         return None
     try:
-        page = _stats_api(rt, job).page(STATS_METHOD, {"part": STATS_PARTS, "id": ",".join(ids)}) or ApiPage(())
+        # Like `open_api`, with units of the bucket `stats`. What this method is refused says nothing about other
+        # calls, so neither a used-up quota nor refused access is recorded for them.
+        api, limit = open_api(rt, job), rt.settings.catalog.stats_units_per_day
+        stats_api = api.with_tools(
+            charge=lambda units: _charge_stats(rt, job, units),
+            exhaust=lambda: api_units.exhaust(limit, rt.now(), "stats"),
+            note_access=lambda name, error: None,
+        )
+        page = stats_api.page(STATS_METHOD, {"part": STATS_PARTS, "id": ",".join(ids)}) or ApiPage(())
     except SourceError as error:
         if error.kind not in MAY_PASS:
             api_units.note_method_refused("stats", rt.now())

@@ -24,7 +24,6 @@ from csi.store.queries import timeline_rows
 if TYPE_CHECKING:
     from csi.dlq.dead_letters import StoredDeadLetter
     from csi.runtime import Runtime
-    from csi.store.queries.timeline_rows import AttemptRow
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,7 +102,20 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
             click.echo(f"there is no dead letter {letter_id}", err=True)
             sys.exit(1)
         attempts = timeline_rows.attempts_for(letter.event_id, letter.destination) if letter.kind == "event" else []
-        _show_dead_letter(letter, attempts, as_json=as_json)
+        if as_json:
+            echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
+            return
+        echo_lines(f"{name:<12}{safe(value)}" for name, value in _facts(letter).items())
+        if letter.kind == "event":
+            click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
+        for attempt in attempts:
+            took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
+            why = f": {without_code(attempt.reason)}" if attempt.reason else ""
+            click.echo(safe(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}"))
+            if attempt.answer:
+                click.echo(f"      {safe(attempt.answer)}")
+        click.echo("\npayload")
+        echo_lines(f"  {plain(line)}" for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines())
 
 
 @dlq.command()
@@ -297,23 +309,6 @@ def _show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool
         echo_table(("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"), rows, WIDEST)
     more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
     click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
-
-
-def _show_dead_letter(letter: StoredDeadLetter, attempts: Sequence[AttemptRow], *, as_json: bool) -> None:
-    if as_json:
-        echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
-        return
-    echo_lines(f"{name:<12}{safe(value)}" for name, value in _facts(letter).items())
-    if letter.kind == "event":
-        click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
-    for attempt in attempts:
-        took = f"{attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at is not None else "no end"
-        why = f": {without_code(attempt.reason)}" if attempt.reason else ""
-        click.echo(safe(f"  {stamp(attempt.started_at)}  {attempt.outcome} after {took}{why}"))
-        if attempt.answer:
-            click.echo(f"      {safe(attempt.answer)}")
-    click.echo("\npayload")
-    echo_lines(f"  {plain(line)}" for line in json.dumps(letter.payload, indent=2, ensure_ascii=False).splitlines())
 
 
 def _show_failures(failures: dict[int, str]) -> None:

@@ -42,7 +42,15 @@ def logs_command(follow: bool, lines: int, level: str, wanted: str | None, file:
             continue
         if wanted is not None and wanted.lower() not in line.lower():
             continue
-        click.secho(_readable(record, line), fg=COLORS.get(str(record.get("level"))), color=colored)
+        if "message" not in record:
+            readable = plain(line.rstrip("\n"))
+        else:
+            facts = " ".join(
+                f"{key}={plain(value)}" for key, value in record.items() if key not in SHOWN and value is not None
+            )
+            text = f"{record.get('timestamp', '')} {record.get('level', ''):<8} {record['message']}  {facts}"
+            readable = safe(text.rstrip())
+        click.secho(readable, fg=COLORS.get(str(record.get("level"))), color=colored)
 
 
 def _source(file: Path | None, *, follow: bool, lines: int) -> Iterable[str]:
@@ -87,11 +95,3 @@ def _record(line: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _readable(record: dict[str, Any], line: str) -> str:
-    if "message" not in record:
-        return plain(line.rstrip("\n"))
-    facts = " ".join(f"{key}={plain(value)}" for key, value in record.items() if key not in SHOWN and value is not None)
-    text = f"{record.get('timestamp', '')} {record.get('level', ''):<8} {record['message']}  {facts}"
-    return safe(text.rstrip())

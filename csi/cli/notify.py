@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,16 +151,20 @@ def list_mutes(config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json({"mutes": [api_models.MuteJson.of(one) for one in found]})
     elif found:
-        echo_table(("MUTE", "PROBLEM", "SINCE", "UNTIL", "BY", "REASON"), _mute_rows(found))
+        rows = [
+            [
+                str(one.id),
+                one.problem or "all",
+                stamp(one.since),
+                stamp(one.until),
+                one.created_by,
+                safe(one.reason or ""),
+            ]
+            for one in found
+        ]
+        echo_table(("MUTE", "PROBLEM", "SINCE", "UNTIL", "BY", "REASON"), rows)
     else:
         click.echo("nothing is muted")
-
-
-def _mute_rows(found: Sequence[Mute]) -> list[list[str]]:
-    return [
-        [str(one.id), one.problem or "all", stamp(one.since), stamp(one.until), one.created_by, safe(one.reason or "")]
-        for one in found
-    ]
 
 
 def _mute_line(one: Mute) -> str:

@@ -143,7 +143,15 @@ class StartReport:
             return
         self._next_at = now + 1.0
         try:
-            rt = self._runtime()
+            if self._rt is None:
+                url = self._wanted.csi.database_url
+                if not settings.looks_like_postgres(url) and not Path(url).exists():
+                    raise CsiError("the worker has not started yet")
+                db.open_database(url)
+                if db.pending_migrations():
+                    raise CsiError("the worker has not migrated the database yet")
+                self._rt = runtime.Runtime(self._wanted, net.Net())
+            rt = self._rt
             with db.reading():
                 self._report(rt)
         except (CsiError, db.DatabaseError):
@@ -152,17 +160,6 @@ class StartReport:
     def close(self) -> None:
         if self._rt is not None:
             self._rt.net.close()
-
-    def _runtime(self) -> runtime.Runtime:
-        if self._rt is None:
-            url = self._wanted.csi.database_url
-            if not settings.looks_like_postgres(url) and not Path(url).exists():
-                raise CsiError("the worker has not started yet")
-            db.open_database(url)
-            if db.pending_migrations():
-                raise CsiError("the worker has not migrated the database yet")
-            self._rt = runtime.Runtime(self._wanted, net.Net())
-        return self._rt
 
     def _report(self, rt: runtime.Runtime) -> None:
         if self._awaits_sidecar:

@@ -155,20 +155,17 @@ def health(config_path: Path | None, as_json: bool, ready: bool, over_http: bool
         found = {"ok": report.is_good, "status": report.body.get("status"), "reasons": reasons, "problems": problems}
         click.echo(json.dumps(found | ({"note": report.body["note"]} if "note" in report.body else {})))
     else:
-        click.echo(_health_words(report))
+        reasons = [plain(str(reason)) for reason in report.body.get("reasons", [])]
+        problems = report.body.get("problems", [])  # none where the database cannot be read, or by an older sidecar
+        affected = [one["events"] for one in problems] if len(problems) == len(reasons) else [None] * len(reasons)
+        texts = "; ".join(
+            f"{reason} ({plural(events, 'event')})" if events else reason
+            for reason, events in zip(reasons, affected, strict=True)
+        )
+        note = f"; {plain(report.body['note'])}" if "note" in report.body else ""
+        words = f"{plain(report.body.get('status', 'unknown'))}{f': {texts}' if texts else ''}{note}"
+        click.echo(words)
     sys.exit(0 if report.is_good else 1)
-
-
-def _health_words(report: csi.web.health.HealthReport) -> str:
-    reasons = [plain(str(reason)) for reason in report.body.get("reasons", [])]
-    problems = report.body.get("problems", [])  # none where the database cannot be read, or by an older sidecar
-    affected = [one["events"] for one in problems] if len(problems) == len(reasons) else [None] * len(reasons)
-    texts = "; ".join(
-        f"{reason} ({plural(events, 'event')})" if events else reason
-        for reason, events in zip(reasons, affected, strict=True)
-    )
-    note = f"; {plain(report.body['note'])}" if "note" in report.body else ""
-    return f"{plain(report.body.get('status', 'unknown'))}{f': {texts}' if texts else ''}{note}"
 
 
 def _ask_rows(config_path: Path | None, ready: bool) -> csi.web.health.HealthReport:

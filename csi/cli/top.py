@@ -68,7 +68,15 @@ class TopState:
 def after_key(state: TopState, key: str) -> TopState:
     """The state after one key. Pure."""
     if state.typed is not None:
-        return _typed(state, key)
+        text = state.typed or ""
+        match key:
+            case "\r" | "\n":
+                return replace(state, filter=text, typed=None, chosen=0)
+            case "\x1b" | "\x03":
+                return replace(state, typed=None)
+            case "\x7f" | "\b":
+                return replace(state, typed=text[:-1])
+        return replace(state, typed=clean(text + key, LONGEST_FILTER)) if key.isprintable() else state
     match key:
         case "q" | "\x03" | "\x04":
             return replace(state, is_over=True)
@@ -83,18 +91,6 @@ def after_key(state: TopState, key: str) -> TopState:
         case "k" | "\x1b[A":
             return replace(state, chosen=max(state.chosen - 1, 0))
     return state
-
-
-def _typed(state: TopState, key: str) -> TopState:
-    text = state.typed or ""
-    match key:
-        case "\r" | "\n":
-            return replace(state, filter=text, typed=None, chosen=0)
-        case "\x1b" | "\x03":
-            return replace(state, typed=None)
-        case "\x7f" | "\b":
-            return replace(state, typed=text[:-1])
-    return replace(state, typed=clean(text + key, LONGEST_FILTER)) if key.isprintable() else state
 
 
 def frame(rt: Runtime, rows: int, state: TopState | None = None) -> list[str]:

@@ -60,7 +60,15 @@ def secret_fault(value: str, *, shortest: int = 1) -> str | None:
         return "contains a line break or a control character"
     if not value.isascii():
         return "contains characters outside ASCII, which an HTTP header cannot carry"
-    return "is a placeholder; make a secret with: openssl rand -hex 32" if _is_placeholder(value) else None
+    # `your-secret-here`, `<token>`, `AIza...`, `${SECRET}`, `xxxxxxxx`, or the name of a variable
+    words = re.split(r"[-_ .]+", value.casefold())
+    fillers = [word for word in words if _FILLER.fullmatch(word)]
+    if fillers and all(_FILLER.fullmatch(word) or _FILLING.fullmatch(word) for word in words):
+        is_placeholder = True
+    else:
+        unfinished = value.endswith("...") or "${" in value or (value[0] == "<" and value[-1] == ">")
+        is_placeholder = unfinished or len(set(value)) == 1 or _LIKE_A_VARIABLE.fullmatch(value) is not None
+    return "is a placeholder; make a secret with: openssl rand -hex 32" if is_placeholder else None
 
 
 def url_password(url: str) -> str | None:
@@ -71,13 +79,3 @@ def url_password(url: str) -> str | None:
 def hide_password(url: str) -> str:
     """The same URL with its password masked."""
     return _URL_PASSWORD.sub(rf"\1\4{MASK}\3", url)
-
-
-def _is_placeholder(value: str) -> bool:
-    """`your-secret-here`, `<token>`, `AIza...`, `${SECRET}`, `xxxxxxxx`, or the name of a variable."""
-    words = re.split(r"[-_ .]+", value.casefold())
-    fillers = [word for word in words if _FILLER.fullmatch(word)]
-    if fillers and all(_FILLER.fullmatch(word) or _FILLING.fullmatch(word) for word in words):
-        return True
-    unfinished = value.endswith("...") or "${" in value or (value[0] == "<" and value[-1] == ">")
-    return unfinished or len(set(value)) == 1 or _LIKE_A_VARIABLE.fullmatch(value) is not None

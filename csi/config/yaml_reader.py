@@ -138,7 +138,15 @@ def _value(document: YamlDocument, node: yaml.Node, path: KeyPath) -> Any:
         raise _TooBigError
     document.values[path] = _position(node)
     if isinstance(node, yaml.MappingNode):
-        return _mapping(document, node, path)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            inner = (*path, key_node.value) if isinstance(key_node, yaml.ScalarNode) else path
+            if reason := _key_problem(document, key_node, inner):
+                document.problems.append(ConfigProblem(reason, _position(key_node), inner))
+            else:
+                document.keys[inner] = _position(key_node)
+                result[key_node.value] = _value(document, value_node, inner)
+        return result
     if not isinstance(node, yaml.ScalarNode):
         return [_value(document, item, (*path, index)) for index, item in enumerate(node.value)]
     if not is_clean(node.value):
@@ -147,18 +155,6 @@ def _value(document: YamlDocument, node: yaml.Node, path: KeyPath) -> Any:
     if node.style not in _QUOTED:
         document.plain.add(path)
     return _scalar(node)
-
-
-def _mapping(document: YamlDocument, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        inner = (*path, key_node.value) if isinstance(key_node, yaml.ScalarNode) else path
-        if reason := _key_problem(document, key_node, inner):
-            document.problems.append(ConfigProblem(reason, _position(key_node), inner))
-        else:
-            document.keys[inner] = _position(key_node)
-            result[key_node.value] = _value(document, value_node, inner)
-    return result
 
 
 def _key_problem(document: YamlDocument, node: yaml.Node, path: KeyPath) -> str | None:

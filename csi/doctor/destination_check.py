@@ -184,7 +184,8 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
         rt.net_to(destination), destination.receiver, body, message_id=batch_id, request_id=request_id, now=now
     )
     ended = rt.now()
-    exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, _clock_ahead(answer, now, ended))
+    clock_ahead = clock_difference(answer, (now + ended) / 2) if isinstance(answer, HttpResponse) else None
+    exchange = Exchange(form, answer, judge(answer, 0, ended), ended - now, clock_ahead)
     outcome = "test_ok" if exchange.is_let_in else "test_failed"
     with writing():
         attempts.finish(
@@ -197,10 +198,6 @@ def _first_form(destination: Destination, known: str | None) -> Form:
     if destination.canonical_json != "auto":
         return destination.canonical_json
     return "utf8" if known == "utf8" else "ascii"
-
-
-def _clock_ahead(answer: HttpResponse | NetError, sent: float, ended: float) -> float | None:
-    return clock_difference(answer, (sent + ended) / 2) if isinstance(answer, HttpResponse) else None
 
 
 # ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────

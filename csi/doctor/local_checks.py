@@ -153,7 +153,8 @@ def check_schema(settings: Settings) -> Finding:
         return Finding("database", "fail", text, "`csi db migrate`, or start the worker")
     if not looks_like_postgres(url) and (found := damage.find_damage(Path(url), settings.csi.state_dir)):
         return database_fault(settings, StoreError(f"the database {shown} is damaged: {found}"))
-    return Finding("database", "ok", f"{shown}{_size(url)}, schema up to date")
+    size = "" if looks_like_postgres(url) else f" ({Path(url).stat().st_size / MIB:,.1f} MiB)"
+    return Finding("database", "ok", f"{shown}{size}, schema up to date")
 
 
 def database_fault(settings: Settings, error: Exception) -> Finding:
@@ -175,7 +176,3 @@ def database_fault(settings: Settings, error: Exception) -> Finding:
         case _:
             remedy = fault.remedy
     return Finding("database", "fail", text, remedy)
-
-
-def _size(url: str) -> str:
-    return "" if looks_like_postgres(url) else f" ({Path(url).stat().st_size / MIB:,.1f} MiB)"

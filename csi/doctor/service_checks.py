@@ -187,7 +187,11 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
     if "api" not in checks:
         yield from _units(rt)
     if "letters" not in checks:
-        yield _dead_letters(facts.dead_letters)
+        if facts.dead_letters:
+            dead_letters = Finding("letters", "warn", f"{facts.dead_letters:,} open dead letters", REPLAY_DEAD_LETTERS)
+        else:
+            dead_letters = Finding("letters", "ok", "there are no open dead letters")
+        yield dead_letters
     if "backlog" not in checks:
         yield Finding("backlog", "ok", "no event has been waiting for long")
 
@@ -203,12 +207,6 @@ def _units(rt: Runtime) -> Iterator[Finding]:
         yield Finding("api", "warn", f"{used}; {found.warning}", remedy)
     else:
         yield Finding("api", "ok", f"{used}; {quota_schedule.sentence(found)}")
-
-
-def _dead_letters(number: int) -> Finding:
-    if number:
-        return Finding("letters", "warn", f"{number:,} open dead letters", REPLAY_DEAD_LETTERS)
-    return Finding("letters", "ok", "there are no open dead letters")
 
 
 def _backup_finding(facts: SystemFacts) -> Finding:

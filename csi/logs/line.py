@@ -50,7 +50,13 @@ def _flatten(record: "loguru.Record") -> dict[str, object]:
     extra, exception, failure = record["extra"], record["exception"], dict[str, object]()
     if exception is not None and exception.value is not None:
         parts = traceback.format_exception(exception.type, exception.value, exception.traceback)
-        failure = {"error": _scalar(exception.value), "stack_trace": _tail("".join(parts))}
+        # The end of a stack trace, where the reason is, masked like `_short`
+        text = "".join(parts)
+        longest = redactor.longest
+        window = text[-(LONGEST_TRACE + 2 * longest) :]
+        clean = redactor.clean(window)
+        tail = clean[longest if len(window) < len(text) else 0 :][-LONGEST_TRACE:]
+        failure = {"error": _scalar(exception.value), "stack_trace": tail}
     taken = _OURS | failure.keys()
     flat: dict[str, object] = {
         "timestamp": iso_milliseconds(record["time"]),
@@ -109,14 +115,6 @@ def _short(text: str) -> str:
     if len(window) < len(text):
         clean = clean[: len(clean) - longest] + "…"
     return clean if len(clean) <= LONGEST_VALUE else clean[: LONGEST_VALUE - 1] + "…"
-
-
-def _tail(text: str) -> str:
-    """The end of a stack trace, where the reason is, masked like `_short`."""
-    longest = redactor.longest
-    window = text[-(LONGEST_TRACE + 2 * longest) :]
-    clean = redactor.clean(window)
-    return clean[longest if len(window) < len(text) else 0 :][-LONGEST_TRACE:]
 
 
 def _visible(text: str) -> str:

@@ -70,22 +70,18 @@ def _forms(secret: str) -> set[str]:
     lower = {re.sub("%..", lambda match: match[0].lower(), text) for text in quoted}
     escaped = {secret, *_json_forms(secret), repr(secret)[1:-1], repr(data)[2:-1]}
     twice = {form for text in escaped for form in _json_forms(text)}
-    found = {*quoted, *lower, *escaped, *twice, *_base64_forms(data), data.hex(), data.hex().upper()}
-    return {form for form in found if len(form) >= SHORTEST_SECRET}
-
-
-def _json_forms(text: str) -> set[str]:
-    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-
-
-def _base64_forms(data: bytes) -> set[str]:
-    """The base64 text of these bytes at each of the three offsets in a longer text, as in `user:password`."""
+    # The base64 text of these bytes at each of the three offsets in a longer text, as in `user:password`
     found = set()
     for offset, skipped in ((0, 0), (1, 2), (2, 3)):
         padded = bytes(offset) + data
         whole = base64.b64encode(padded).decode()[skipped : len(padded) * 8 // 6]
         found |= {whole, whole.translate({ord("+"): "-", ord("/"): "_"})}
-    return found
+    found = {*quoted, *lower, *escaped, *twice, *found, data.hex(), data.hex().upper()}
+    return {form for form in found if len(form) >= SHORTEST_SECRET}
+
+
+def _json_forms(text: str) -> set[str]:
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
 
 
 redactor = Redactor()

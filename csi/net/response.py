@@ -98,7 +98,12 @@ DEFAULT_LIMITS = HttpLimits()
 
 
 def read_body(response: httpx.Response, limit: int, where: str) -> bytes:
-    zipped, announced = _is_gzip(response.headers.get_list("content-encoding"), where), _announced(response)
+    encodings = response.headers.get_list("content-encoding")
+    names = [name.strip().lower() for line in encodings for name in line.split(",")]
+    names = [name for name in names if name not in ("", "identity")]
+    if names and names not in (["gzip"], ["x-gzip"]):
+        raise NetError(f"{where}: an encoding other than one gzip", kind="bad_encoding")
+    zipped, announced = bool(names), _announced(response)
     too_large = NetError(f"{where}: the response is larger than {limit:,} bytes", kind="too_large")
     if announced is not None and announced > limit:
         raise too_large
@@ -129,14 +134,6 @@ def _without_waste(chunks: Iterable[bytes], stream: DeadlineStream | None, where
         if stream is not None and stream.meter.body > 2 * received + SPARE_WIRE:
             raise NetError(f"{where}: {WASTEFUL}", kind="protocol")
         yield chunk
-
-
-def _is_gzip(encodings: list[str], where: str) -> bool:
-    names = [name.strip().lower() for line in encodings for name in line.split(",")]
-    names = [name for name in names if name not in ("", "identity")]
-    if names and names not in (["gzip"], ["x-gzip"]):
-        raise NetError(f"{where}: an encoding other than one gzip", kind="bad_encoding")
-    return bool(names)
 
 
 def _announced(response: httpx.Response) -> int | None:

@@ -9,7 +9,7 @@ import importlib
 import re
 import string
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -151,7 +151,14 @@ class _Alphabet:
         edges = {one: _edges(one) for one in reader.sets}
         self._starts = sorted({0}.union(*edges.values()))
         owners = [frozenset(one for one in edges if bisect_right(edges[one], start) % 2) for start in self._starts]
-        self._by_owners = _assign(dict.fromkeys(owners), word=next(iter(reader.words), None))
+        # Word characters become what RE2 takes for word characters, where the pattern asks for their boundaries
+        groups = dict.fromkeys(owners)
+        word = next(iter(reader.words), None)
+        letters, others = iter(_WORD_SYMBOLS), map(chr, count(0x100))
+        try:
+            self._by_owners = {group: next(letters if word in group else others) for group in groups}
+        except RuntimeError as error:
+            raise NotLinear from error
         if reader.has_line_anchors:  # RE2 must see every newline; otherwise only one that is the last character
             self._by_owners[next(one for one in owners if NEWLINE in one)] = "\n"
         self._symbols = [self._by_owners[one] for one in owners]
@@ -169,15 +176,6 @@ class _Alphabet:
     def __getitem__(self, code: int) -> str:
         """For str.translate. Nothing is remembered, so that titles cannot fill the memory."""
         return self._symbols[bisect_right(self._starts, min(code, PLANES)) - 1]
-
-
-def _assign(groups: Iterable[frozenset[CharacterSet]], word: CharacterSet | None) -> dict[frozenset[CharacterSet], str]:
-    """Word characters become what RE2 takes for word characters, where the pattern asks for their boundaries."""
-    letters, others = iter(_WORD_SYMBOLS), map(chr, count(0x100))
-    try:
-        return {group: next(letters if word in group else others) for group in groups}
-    except RuntimeError as error:
-        raise NotLinear from error
 
 
 @lru_cache(maxsize=2048)

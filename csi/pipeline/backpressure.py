@@ -28,7 +28,13 @@ def current(rt: Runtime) -> Pressure:
     rt.process.pressure, rt.process.pressure_measured_at = found, now
     before = last.factor if last is not None else 1.0
     if (found.factor is None, found.is_felt) != (before is None, before != 1.0):
-        _log_change(found)
+        facts = {"waiting": found.waiting, "limit": found.limit}
+        if found.factor is None:
+            log.warning("backlog is at its limit; nothing is read until it shrinks", **facts)
+        elif found.is_felt:
+            log.warning("backlog is large; sources are read less often", factor=round(found.factor, 1), **facts)
+        else:
+            log.info("backlog is small again; sources are read at their intervals", **facts)
     return found
 
 
@@ -51,13 +57,3 @@ def later(rt: Runtime, watch: Watch, at: float, now: float) -> float:
     planned = watch.planned_interval or watch.interval_seconds
     quota_schedule.set_planned_interval(watch, planned * factor)
     return now + (at - now) * factor
-
-
-def _log_change(found: Pressure) -> None:
-    facts = {"waiting": found.waiting, "limit": found.limit}
-    if found.factor is None:
-        log.warning("backlog is at its limit; nothing is read until it shrinks", **facts)
-    elif found.is_felt:
-        log.warning("backlog is large; sources are read less often", factor=round(found.factor, 1), **facts)
-    else:
-        log.info("backlog is small again; sources are read at their intervals", **facts)

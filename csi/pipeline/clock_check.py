@@ -36,7 +36,14 @@ def is_held(rt: Runtime) -> bool:
         before = rt.clock_trust
         after = rt.clock_trust = check(before, ClockReading(rt.now(), rt.steady()))
     if before.is_held != after.is_held:
-        _log_change(before, after)
+        if after.is_held:
+            log.warning("clock jumped; polling and retention are held", seconds=round(after.jump))
+        elif abs(after.offset - before.offset) > TOLERANCE_SECONDS:
+            log.warning(
+                "clock jump is accepted; polling and retention resume", seconds=round(after.offset - before.offset)
+            )
+        else:
+            log.info("clock is right again; polling and retention resume", seconds=round(before.jump))
     return after.is_held
 
 
@@ -74,15 +81,6 @@ def _load(beat: LastHeartbeat | None) -> ClockTrust | None:
     if stored is None or boot_id is None or stored.pop("boot_id") != boot_id:
         return None
     return ClockTrust(**stored)
-
-
-def _log_change(before: ClockTrust, after: ClockTrust) -> None:
-    if after.is_held:
-        log.warning("clock jumped; polling and retention are held", seconds=round(after.jump))
-    elif abs(after.offset - before.offset) > TOLERANCE_SECONDS:
-        log.warning("clock jump is accepted; polling and retention resume", seconds=round(after.offset - before.offset))
-    else:
-        log.info("clock is right again; polling and retention resume", seconds=round(before.jump))
 
 
 def _words(jump: float) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from csi.logs import log
 from csi.runtime import Runtime
 from csi.store import disk
-from csi.store.disk import MB, DiskSpace
+from csi.store.disk import MB
 
 SHORTEN_ABOVE = 34 * MB
 """A log that was started anew keeps up to 32 MB of its file (journal_size_limit)."""
@@ -17,7 +17,15 @@ def has_room(rt: Runtime) -> bool:
     enough = found is None or found.free >= rt.settings.csi.min_free_mb * MB
     if enough != rt.process.has_room:
         rt.process.has_room = enough
-        _log_disk_space(found, rt.settings.csi.min_free_mb)
+        free = None if found is None else found.free // MB
+        if found is not None and found.free < rt.settings.csi.min_free_mb * MB:
+            log.warning(
+                "the disk is nearly full; polling is paused until there is room",
+                free_mb=free,
+                wanted_mb=rt.settings.csi.min_free_mb,
+            )
+        else:
+            log.info("disk has room again; polling resumes", free_mb=free)
     return enough
 
 
@@ -40,11 +48,3 @@ def watch_log(rt: Runtime) -> None:
             log.warning("another process reads the database for a long time; its write-ahead log grows", wal_mb=size)
         else:
             log.info("write-ahead log is back to its usual size", wal_mb=size)
-
-
-def _log_disk_space(found: DiskSpace | None, wanted: int) -> None:
-    free = None if found is None else found.free // MB
-    if found is not None and found.free < wanted * MB:
-        log.warning("the disk is nearly full; polling is paused until there is room", free_mb=free, wanted_mb=wanted)
-    else:
-        log.info("disk has room again; polling resumes", free_mb=free)

@@ -41,7 +41,14 @@ def process(rt: Runtime, message_id: int) -> list[Wake]:
     if message.claims >= MAX_CLAIMS:
         return _fail(rt, message, f"handling it ended the process {MAX_CLAIMS} times")
     try:
-        return _handle(rt, message)
+        match message.kind:
+            case "websub":
+                return _handle_push(rt, message)
+            case "composio":
+                return _handle_composio(rt, message)
+            case "events":
+                return _handle_events(rt, message)
+        return _handle_items(rt, message)
     except MalformedItem as error:
         return _fail(rt, message, str(error))
     except db.DatabaseError:
@@ -49,17 +56,6 @@ def process(rt: Runtime, message_id: int) -> list[Wake]:
     except Exception as error:  # noqa: BLE001 one message must not stop the others
         log.exception("message could not be handled", sender=message.sender, message=message.id)
         return _fail(rt, message, f"{type(error).__name__} while handling it")
-
-
-def _handle(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
-    match message.kind:
-        case "websub":
-            return _handle_push(rt, message)
-        case "composio":
-            return _handle_composio(rt, message)
-        case "events":
-            return _handle_events(rt, message)
-    return _handle_items(rt, message)
 
 
 def _fail(rt: Runtime, message: ClaimedMessage, reason: str) -> list[Wake]:
@@ -78,7 +74,12 @@ def _handle_push(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
     watch = watches.find(row.watch_id) if row is not None else None
     if row is None or watch is None or watch.source not in rt.settings.sources:
         raise NotHandled("its subscription or its source does not exist any more")
-    content = _content(rt, watch, message.content, now)
+    # A push that cannot be read says that something changed: the watch is read
+    try:
+        content = rt.adapter(watch.source).read_push(watch.ref, message.content, now)
+    except SourceError as error:
+        log.warning("push is not readable; its watch is read", source=watch.source, watch=watch.ref, error=str(error))
+        content = PushContent()
     with writing():
         new = push_tracking.note_push(rt, row, content.keys, now)
         gone = [_note_removed(rt, watch, key, at, now) for key, at in content.removed.items()]
@@ -90,15 +91,6 @@ def _handle_push(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
         counters.add("inbound", label="done")
     wakes = [Wake("poll", watch.id)] if is_due else []
     return [*wakes, *push_tracking.due_checks(rt), *(Wake("ingest", item_id) for item_id in items)]
-
-
-def _content(rt: Runtime, watch: Watch, body: bytes, now: float) -> PushContent:
-    """A push that cannot be read says that something changed: the watch is read."""
-    try:
-        return rt.adapter(watch.source).read_push(watch.ref, body, now)
-    except SourceError as error:
-        log.warning("push is not readable; its watch is read", source=watch.source, watch=watch.ref, error=str(error))
-        return PushContent()
 
 
 def _note_removed(rt: Runtime, watch: Watch, key: str, at: float, now: float) -> list[int]:

@@ -85,27 +85,23 @@ def secrets_of(rt: Runtime, endpoint: Endpoint, now: float) -> list[bytes]:
 def receive(rt: Runtime, sender: Sender, headers: Mapping[str, str], body: bytes) -> Answer:
     """Verify, then store, then answer: the row is what the worker handles."""
     if sender.subscription is not None:
-        return _receive_push(rt, sender.subscription, headers, body)
+        # A push that the hub did not sign is dropped, and answered with 202 like every other (WebSub 1.0, 8)
+        now, name = rt.now(), hook_name(sender.subscription.id)
+        if sender.subscription.state == "ended":
+            return Answer(410, "this subscription has ended")
+        signature = headers.get("x-hub-signature-256") or headers.get("x-hub-signature", "")
+        refusal = webhook_signature.check_hub([rt.inbound_keys.hub_secret(name, 1)], signature, body)
+        if refusal is not None:
+            with writing():
+                subscriptions.note_error(sender.subscription.id, f"a push was dropped: {_WHY[refusal]}", now)
+                counters.add("inbound", label="refused")
+            log.warning("push was dropped", sender=name, reason=refusal)
+            return Answer(202, "accepted")
+        new = NewMessage(name, "websub", sender.subscription.id, hashlib.sha256(body).hexdigest(), body)
+        return _store(new, now)
     if sender.endpoint is None:
         raise AssertionError("a sender has an endpoint or a subscription")
     return _receive_webhook(rt, sender.endpoint, headers, body)
-
-
-def _receive_push(rt: Runtime, row: Subscription, headers: Mapping[str, str], body: bytes) -> Answer:
-    """A push that the hub did not sign is dropped, and answered with 202 like every other (WebSub 1.0, 8)."""
-    now, name = rt.now(), hook_name(row.id)
-    if row.state == "ended":
-        return Answer(410, "this subscription has ended")
-    signature = headers.get("x-hub-signature-256") or headers.get("x-hub-signature", "")
-    refusal = webhook_signature.check_hub([rt.inbound_keys.hub_secret(name, 1)], signature, body)
-    if refusal is not None:
-        with writing():
-            subscriptions.note_error(row.id, f"a push was dropped: {_WHY[refusal]}", now)
-            counters.add("inbound", label="refused")
-        log.warning("push was dropped", sender=name, reason=refusal)
-        return Answer(202, "accepted")
-    new = NewMessage(name, "websub", row.id, hashlib.sha256(body).hexdigest(), body)
-    return _store(new, now)
 
 
 def _receive_webhook(rt: Runtime, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -167,7 +163,16 @@ def verify_intent(rt: Runtime, row: Subscription, query: Mapping[str, str]) -> s
         log.warning("verification was refused", sender=hook_name(row.id), reason=fault)
         return None
     if query.get("hub.mode") == "denied":
-        return _deny(rt, row, query.get("hub.reason", ""), now)
+        reason = query.get("hub.reason", "")
+        said = "".join(char for char in reason[:100] if char.isprintable())
+        failures = row.failures + 1
+        with writing():
+            subscriptions.note_error(row.id, f"the hub denied the subscription{f': {said}' if said else ''}", now)
+            if row.state not in ("ending", "ended"):
+                due_at = push_rules.retry(now, failures, rt.rng)
+                subscriptions.change(row.id, state="failing", failures=failures, due_at=due_at)
+        log.warning("hub denied the subscription", sender=hook_name(row.id))
+        return ""
     if query.get("hub.mode") == "subscribe":
         lease = push_rules.granted_lease(query.get("hub.lease_seconds"), asked) or asked
         with writing():
@@ -192,15 +197,3 @@ def _intent_fault(row: Subscription, query: Mapping[str, str], asked: float) -> 
     if push_rules.granted_lease(query.get("hub.lease_seconds"), asked) is None:
         return "the lease that it grants is not usable"
     return None
-
-
-def _deny(rt: Runtime, row: Subscription, reason: str, now: float) -> str:
-    said = "".join(char for char in reason[:100] if char.isprintable())
-    failures = row.failures + 1
-    with writing():
-        subscriptions.note_error(row.id, f"the hub denied the subscription{f': {said}' if said else ''}", now)
-        if row.state not in ("ending", "ended"):
-            due_at = push_rules.retry(now, failures, rt.rng)
-            subscriptions.change(row.id, state="failing", failures=failures, due_at=due_at)
-    log.warning("hub denied the subscription", sender=hook_name(row.id))
-    return ""

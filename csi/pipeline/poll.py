@@ -319,10 +319,16 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         known = _known(watch, found)
         new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
         stored = _store(rt, watch, new, known, now)
-        push_tracking.after_read(rt, watch, [item.key for item in found.items], _times(new.emit), now)
+        push_tracking.after_read(
+            rt, watch, [item.key for item in found.items], {item.key: item.occurred for item in new.emit}, now
+        )
         # In the transaction: the plan depends on units and watches that other polls change.
         next_at = backpressure.later(rt, watch, _next_poll(rt, watch, found, bool(stored), now), now)
-        changes = _success(watch, found.reading, bool(stored), now) | _newest_item(watch, found) | found.changes
+        # The publication time of the newest item that this watch ever listed, if this read raised it
+        times = [item.occurred for item in found.items if item.occurred != float("inf")]
+        newest = max([*times, watch.last_video_published_at or 0.0])
+        newest_item = {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
+        changes = _success(watch, found.reading, bool(stored), now) | newest_item | found.changes
         changes |= poll_history.add(watch, _past_read(attempt, found.reading, len(stored), now))
         watches.finish(watch, next_at, host=attempt.host, **changes)
         poll_gap.report(watch, found.gap, now)
@@ -360,19 +366,15 @@ def _store(rt: Runtime, watch: Watch, new: ItemSelection, known: set[str], now: 
     dedupe.remember([item.key for item in new.old], "first_poll", now, days)
     dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
     dedupe.refresh(sorted(known), now, days)
-    _keep_shared(rt, watch, known, now)
-    return inbox.put(watch, [_new_item(item) for item in new.emit], now)
-
-
-def _keep_shared(rt: Runtime, watch: Watch, known: set[str], now: float) -> None:
-    """Keys that items share with other watches live as long as the items are listed. Those of items that were emitted
-    before `dedupe_across` was set are added."""
+    # Keys that items share with other watches live as long as the items are listed. Those of items that were
+    # emitted before `dedupe_across` was set are added.
     days, adapter = rt.settings.retention.dedupe_days, rt.adapter(watch.source)
     shared = {key: name for key in sorted(known) if (name := adapter.shared_key(key))}
     there = dedupe.known(list(shared.values())) if shared else set()
     dedupe.refresh(sorted(there), now, days)
     reasons = dedupe.reasons([key for key, name in shared.items() if name not in there])
     dedupe.remember([shared[key] for key, reason in reasons.items() if reason == "emitted"], "emitted", now, days)
+    return inbox.put(watch, [_new_item(item) for item in new.emit], now)
 
 
 def put_pushed(rt: Runtime, watch: Watch, raws: Iterable[RawEvent], now: float) -> tuple[list[int], set[str]]:
@@ -384,10 +386,6 @@ def put_pushed(rt: Runtime, watch: Watch, raws: Iterable[RawEvent], now: float) 
     selection = ItemSelection(wanted, unwanted=unwanted)
     counters.add_all(_item_counts(watch.source, selection, known))
     return _store(rt, watch, selection, known, now), known
-
-
-def _times(items: Iterable[KeyedItem]) -> dict[str, float]:
-    return {item.key: item.occurred for item in items}
 
 
 def _item_counts(source: str, new: ItemSelection, known: set[str]) -> list[Count]:
@@ -453,7 +451,11 @@ def _with_keys(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[KeyedIt
     list twice."""
     found: dict[str, KeyedItem] = {}
     for raw in raws:
-        item = KeyedItem(_key(adapter, raw), _occurred(raw), raw)
+        try:
+            occurred = clock.parse(raw.occurred_at)
+        except (ValueError, OverflowError, AttributeError, TypeError):
+            occurred = float("inf")
+        item = KeyedItem(_key(adapter, raw), occurred, raw)
         if item.key not in found or item.occurred < found[item.key].occurred:
             found[item.key] = item
     items = list(found.values())
@@ -468,13 +470,6 @@ def _key(adapter: SourceAdapter, raw: RawEvent) -> str:
         stable = {name: raw.payload[name] for name in LASTING if name in raw.payload} or raw.payload
         digest = hashlib.sha256(json.dumps(stable, sort_keys=True, default=str).encode("utf-8", "replace"))
         return f"malformed:{raw.source}:{digest.hexdigest()[:32]}"
-
-
-def _occurred(raw: RawEvent) -> float:
-    try:
-        return clock.parse(raw.occurred_at)
-    except (ValueError, OverflowError, AttributeError, TypeError):
-        return float("inf")
 
 
 def _new_item(item: KeyedItem) -> inbox.NewItem:
@@ -509,13 +504,6 @@ def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> di
     if watch.health != "healthy":
         changes |= {"health": "healthy", "health_since": now}
     return changes
-
-
-def _newest_item(watch: Watch, found: ReadOutcome) -> dict[str, object]:
-    """The publication time of the newest item that this watch ever listed, if this read raised it."""
-    times = [item.occurred for item in found.items if item.occurred != float("inf")]
-    newest = max([*times, watch.last_video_published_at or 0.0])
-    return {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
 
 
 def _next_poll(rt: Runtime, watch: Watch, found: ReadOutcome, found_new: bool, now: float) -> float:
@@ -557,7 +545,13 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
         if not watches.lease_is_held(watch):
             return _log_lost(attempt)
         polled_host_health.note_failure(rt, watch, error, assessment, now)
-        next_at = _next_try(rt, watch, error, verdict, now)
+        if error.kind in ("quota", "budget"):
+            # After midnight, or within the hour: the operator may have raised the limit; checking that costs no unit.
+            next_at = min(
+                quota_schedule.after_refusal(rt, watch, now), now + QUOTA_RECHECK_SECONDS * rt.rng.uniform(0.5, 1.0)
+            )
+        else:
+            next_at = quota_schedule.at_least(rt, watch, verdict.next_at, now)
         changes = _failure(watch, error, verdict, now)
         failed = PastRead(now, round(attempt.elapsed, 3), "failed", 0, str(error)[: watches.ERROR_TEXT])
         changes |= poll_history.add(watch, failed)
@@ -582,13 +576,6 @@ def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
     watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
     answer = rt.adapter(attempt.watch.source).confirm(attempt.watch.ref)
     return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
-
-
-def _next_try(rt: Runtime, watch: Watch, error: SourceError, verdict: Verdict, now: float) -> float:
-    if error.kind in ("quota", "budget"):
-        # After midnight, or within the hour: the operator may have raised the limit, and checking that costs no unit.
-        return min(quota_schedule.after_refusal(rt, watch, now), now + QUOTA_RECHECK_SECONDS * rt.rng.uniform(0.5, 1.0))
-    return quota_schedule.at_least(rt, watch, verdict.next_at, now)
 
 
 def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:

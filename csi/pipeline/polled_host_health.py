@@ -66,7 +66,13 @@ def note_answer(rt: Runtime, watch: Watch, name: str, now: float) -> None:
     if watch.health == "outage" and hosts.note_recovery(host, now, watch_health.MINUTE):
         hosts.recall(name, now, watch_health.catch_up, rt.rng)
     if watch_health.is_over(_facts(host, now), now):
-        _end_outage(rt, watch.source, host, now)
+        ended = hosts.end_outage(host, now)
+        if ended is None:
+            return
+        hosts.recall(host.host, now, watch_health.catch_up, rt.rng)
+        counters.add("outages", source=watch.source, label="ended")
+        counters.add("outage_seconds", ended.seconds, source=watch.source)
+        log.info("upstream outage is over", host=host.host, seconds=round(ended.seconds), watches=ended.watches)
 
 
 def judge(
@@ -75,9 +81,16 @@ def judge(
     """What a failed read means for its watch. Decides, and changes nothing."""
     host = hosts.get(name)
     facts = _facts(host, now, watch, error.kind)
-    return FailureAssessment(
-        host, facts.failing, watch_health.judge(_watch_facts(rt, watch, tried_at), facts, error, now, rt.rng)
+    state: Any = watch.health
+    watch_facts = WatchFacts(
+        state=state,
+        since=None if watch.health == "healthy" else watch.health_since,
+        errors=watch.errors,
+        interval=watch.planned_interval or watch.interval_seconds,
+        costs=quota_schedule.is_paid(rt, watch),
+        tried_at=tried_at,
     )
+    return FailureAssessment(host, facts.failing, watch_health.judge(watch_facts, facts, error, now, rt.rng))
 
 
 def note_failure(rt: Runtime, watch: Watch, error: SourceError, assessment: FailureAssessment, now: float) -> None:
@@ -103,28 +116,6 @@ def _pause(rt: Runtime, watch: Watch, host: Host, error: SourceError, now: float
     if hosts.pause(host, now, now + seconds, str(error)) and is_new:
         counters.add("host_pauses", source=watch.source)
         log.warning("host rate-limited us; polling paused", host=host.host, seconds=round(seconds, 1), error=str(error))
-
-
-def _end_outage(rt: Runtime, source: str, host: Host, now: float) -> None:
-    ended = hosts.end_outage(host, now)
-    if ended is None:
-        return
-    hosts.recall(host.host, now, watch_health.catch_up, rt.rng)
-    counters.add("outages", source=source, label="ended")
-    counters.add("outage_seconds", ended.seconds, source=source)
-    log.info("upstream outage is over", host=host.host, seconds=round(ended.seconds), watches=ended.watches)
-
-
-def _watch_facts(rt: Runtime, watch: Watch, tried_at: float | None) -> WatchFacts:
-    state: Any = watch.health
-    return WatchFacts(
-        state=state,
-        since=None if watch.health == "healthy" else watch.health_since,
-        errors=watch.errors,
-        interval=watch.planned_interval or watch.interval_seconds,
-        costs=quota_schedule.is_paid(rt, watch),
-        tried_at=tried_at,
-    )
 
 
 def _facts(host: Host, now: float, failed: Watch | None = None, kind: str = "") -> HostFacts:

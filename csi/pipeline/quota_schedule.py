@@ -116,18 +116,15 @@ def next_poll(rt: Runtime, watch: Watch, found_new: bool, now: float, fresh_unti
         set_planned_interval(watch, watch.interval_seconds)
         if fresh_until is not None and fresh_until > now:
             return cadence.after_expiry(now, watch.interval_seconds, fresh_until, rt.rng)
-        most = cadence.SLIGHTLY if _is_spread_otherwise(rt, watch) else cadence.CLEARLY
+        # Its host gives out slots, or a group is read when the first of its watches is due
+        adapter = rt.adapter(watch.source)
+        host = adapter.paced_as(watch.ref, watch.via)
+        is_spread_otherwise = adapter.reads_groups or (host is not None and rt.pacer.pace(host).spacing > 0)
+        most = cadence.SLIGHTLY if is_spread_otherwise else cadence.CLEARLY
         return cadence.after_success(now, watch.interval_seconds, cadence.phase(watch.id), most=most)
     seconds = day_plan.plan.interval(load)
     set_planned_interval(watch, min(seconds, day_plan.midnight - now + day_plan.tomorrow.interval(load)))
     return _paid_poll(rt, now, seconds, day_plan, load)
-
-
-def _is_spread_otherwise(rt: Runtime, watch: Watch) -> bool:
-    """Its host gives out slots, or a group is read when the first of its watches is due."""
-    adapter = rt.adapter(watch.source)
-    host = adapter.paced_as(watch.ref, watch.via)
-    return adapter.reads_groups or (host is not None and rt.pacer.pace(host).spacing > 0)
 
 
 def after_refusal(rt: Runtime, watch: Watch, now: float) -> float:

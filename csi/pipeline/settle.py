@@ -193,20 +193,19 @@ def _mark_delivered(this: Settlement, rows: list[StoredEvent]) -> None:
     outbox.remove(batch.id, ids)
     events.mark_delivered(ids, emitted_at=clock.iso(this.result.sent_at), now=now)
     dead_letters.close_replays([row.event_id for row in rows], batch.destination, result="delivered", now=now)
-    counters.add_all(_counts(batch.tier, rows, now, is_collected=this.claimed.destination.collects))
-
-
-def _counts(tier: str, rows: list[StoredEvent], now: float, *, is_collected: bool) -> list[Count]:
     delivered = Counter(row.source for row in rows)
-    if tier == RESEND:  # the receiver had them: their latency and their number were counted then
-        return [Count("events", number, source, "resent") for source, number in delivered.items()]
-    # Where events wait by design, their wait says nothing about how fast delivery is.
-    waits = [] if is_collected else [now - row.first_seen_at for row in rows]
-    return [
-        *(Count("events", number, source, "delivered") for source, number in delivered.items()),
-        *counters.observed("accept_seconds", waits, counters.LATENCY_BUCKETS, source=tier),
-        *counters.observed("seen_seconds", [_age(row) for row in rows], counters.AGE_BUCKETS, source=tier),
-    ]
+    # the receiver had them: their latency and their number were counted then
+    if batch.tier == RESEND:
+        counts = [Count("events", number, source, "resent") for source, number in delivered.items()]
+    else:
+        # Where events wait by design, their wait says nothing about how fast delivery is.
+        waits = [] if this.claimed.destination.collects else [now - row.first_seen_at for row in rows]
+        counts = [
+            *(Count("events", number, source, "delivered") for source, number in delivered.items()),
+            *counters.observed("accept_seconds", waits, counters.LATENCY_BUCKETS, source=batch.tier),
+            *counters.observed("seen_seconds", [_age(row) for row in rows], counters.AGE_BUCKETS, source=batch.tier),
+        ]
+    counters.add_all(counts)
 
 
 def _age(row: StoredEvent) -> float:

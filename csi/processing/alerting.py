@@ -82,7 +82,12 @@ class AlertLoop:
         except CsiError as error:
             self._report_from_memory(str(error))
         else:
-            self._report_usable()
+            if self._unusable_since is not None and self._told:
+                minutes = (self._rt.now() - self._unusable_since) / 60
+                body = f"It failed for {minutes:.0f} minutes."
+                self._told -= send(self._rt, "the database can be used again", body, "success", self._told)
+            if not self._told:
+                self._unusable_since = None
 
     def _run(self) -> None:
         while not self._stopping.wait(CHECK_SECONDS):
@@ -103,11 +108,3 @@ class AlertLoop:
             body = f"{reason}; nothing is processed.\nWhat to do: `csi processing status` names the cause"
             missing = notifiers(self._rt).keys() - self._told
             self._told |= send(self._rt, "the database cannot be used", body, "failure", missing)
-
-    def _report_usable(self) -> None:
-        if self._unusable_since is not None and self._told:
-            minutes = (self._rt.now() - self._unusable_since) / 60
-            body = f"It failed for {minutes:.0f} minutes."
-            self._told -= send(self._rt, "the database can be used again", body, "success", self._told)
-        if not self._told:
-            self._unusable_since = None

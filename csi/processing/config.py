@@ -80,7 +80,19 @@ def read_secrets(
 
     def read(name: str, *, needed: bool = False, spaces: bool = False) -> str | None:
         try:
-            return _secret(env, name, needed=needed, spaces=spaces)
+            try:
+                value = (read_variable(name, env) or "").strip("\r\n")
+            except ValueError as error:  # two values, or a file that cannot be read
+                raise (ConfigError if env.get(name) else MissingSetting)(str(error)) from None
+            if needed and not value:
+                raise MissingSetting(
+                    f"{name} is not set: set it to the key, or set {name}_FILE to a file that contains the key"
+                )
+            if value and not spaces and not re.fullmatch(r"[!-~]{6,1024}", value):
+                raise MissingSetting(
+                    f"{name} is not a usable secret: it needs 6 to 1,024 printable characters without spaces"
+                )
+            return value or None
         except ConfigError:
             if required:
                 raise
@@ -99,20 +111,6 @@ def read_secrets(
         admin=read(settings.admin_token_env),
         youtube=read(settings.facts.youtube_key_env, needed=True) if settings.facts.youtube_key_env else None,
     )
-
-
-def _secret(env: Mapping[str, str], name: str, *, needed: bool = False, spaces: bool = False) -> str | None:
-    try:
-        value = (read_variable(name, env) or "").strip("\r\n")
-    except ValueError as error:  # two values, or a file that cannot be read
-        raise (ConfigError if env.get(name) else MissingSetting)(str(error)) from None
-    if needed and not value:
-        raise MissingSetting(
-            f"{name} is not set: set it to the key, or set {name}_FILE to a file that contains the key"
-        )
-    if value and not spaces and not re.fullmatch(r"[!-~]{6,1024}", value):
-        raise MissingSetting(f"{name} is not a usable secret: it needs 6 to 1,024 printable characters without spaces")
-    return value or None
 
 
 def _read_text(file: Path) -> str:

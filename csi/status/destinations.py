@@ -151,19 +151,16 @@ def destination_state_of(rt: Runtime, name: str) -> DestinationState:
     is_sending = canary is not None and canary.state == "sending"
     state: StateWord = destination_state.judge(row, rt.now(), canary_is_sending=is_sending)
     if state == "accepting":
-        state = _without_requests(rt, row)
+        # Whether anything shows that an accepting destination accepts events
+        if not row.was_contacted:
+            state = "untested"
+        else:
+            worker = worker_status(rt)
+            state = "unknown" if worker.heartbeat is not None and not worker.is_alive else "accepting"
     destination = rt.destinations.get(name)
     wanted = destination.canonical_json if destination else "auto"
     quiet_until = destination.quiet_until(rt.now()) if destination else None
     return DestinationState(name, state, row, destination is not None, wanted, quiet_until, canary)
-
-
-def _without_requests(rt: Runtime, row: DestinationRow) -> StateWord:
-    """Whether anything shows that an accepting destination accepts events."""
-    if not row.was_contacted:
-        return "untested"
-    worker = worker_status(rt)
-    return "unknown" if worker.heartbeat is not None and not worker.is_alive else "accepting"
 
 
 def collecting(rt: Runtime) -> list[str]:

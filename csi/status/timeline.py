@@ -189,17 +189,14 @@ def _state(found: ItemRows, deliveries: Sequence[DeliveryState], around: Surroun
     if found.item is not None:
         return "inbox", with_worker(Reason("seen, and not an event yet"), around.worker).text
     if found.letters:
-        return _dead_letter_state(found.letters[-1])
+        letter = found.letters[-1]
+        if letter.state == "open":
+            return "malformed" if letter.kind == "item" else "dead", f"dead letter {letter.id}: {letter.reason}"
+        return letter.state, f"dead letter {letter.id} was {letter.state}: {letter.result or 'no result'}"
     reason = found.known.reason if found.known else "unknown"
     if reason == "emitted":
         return "gone", f"it was emitted; its event was removed by retention (kept for {around.events_days} days)"
     return reason, _NOT_SENT.get(reason, f"it is known as {reason!r}")
-
-
-def _dead_letter_state(letter: StoredDeadLetter) -> tuple[str, str]:
-    if letter.state == "open":
-        return "malformed" if letter.kind == "item" else "dead", f"dead letter {letter.id}: {letter.reason}"
-    return letter.state, f"dead letter {letter.id} was {letter.state}: {letter.result or 'no result'}"
 
 
 def _deliveries(found: ItemRows, around: Surroundings) -> Iterator[DeliveryState]:
@@ -314,19 +311,17 @@ def _attempt_step(attempt: timeline_rows.AttemptRow, batches: Sequence[timeline_
         "answer": attempt.answer,
         "seconds": took,
     }
-    text = f"attempt {attempt.attempt} to {attempt.destination}: {_answer_words(attempt)}"
-    return TimelineEntry(attempt.started_at, "attempt", text, details)
-
-
-def _answer_words(attempt: timeline_rows.AttemptRow) -> str:
-    """`delivered (http 200)`, `refused (http 422: invalid_schema)`, `transient (timeout)`."""
+    # `delivered (http 200)`, `refused (http 422: invalid_schema)`, `transient (timeout)`
     if attempt.outcome == "sending":
-        return "no answer yet"
-    status = "" if attempt.status is None else f"http {attempt.status}"
-    reason = attempt.reason_for_event or ""
-    said = without_code(reason) if reason.startswith(status) else f"{status}: {reason}" if reason else status
-    words = f"{attempt.outcome} ({said})" if said else attempt.outcome
-    return f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
+        answer_words = "no answer yet"
+    else:
+        status = "" if attempt.status is None else f"http {attempt.status}"
+        reason = attempt.reason_for_event or ""
+        said = without_code(reason) if reason.startswith(status) else f"{status}: {reason}" if reason else status
+        words = f"{attempt.outcome} ({said})" if said else attempt.outcome
+        answer_words = f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
+    text = f"attempt {attempt.attempt} to {attempt.destination}: {answer_words}"
+    return TimelineEntry(attempt.started_at, "attempt", text, details)
 
 
 def _dead_letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:

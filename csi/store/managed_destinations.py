@@ -1,7 +1,6 @@
 """Destinations that were added by command, and subscriptions of agents: their settings, without secrets, the overlap of
 a rotation, and when a subscription expires."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csi.store.db import changed, chunks, column, columns, fetch_all, fetch_one, marks, new_token, number, run
@@ -100,22 +99,20 @@ def remove(name: str, now: float) -> int:
     run(sql, now, name)
     pks = column("DELETE FROM outbox WHERE destination = ? RETURNING event_pk", name)
     for chunk in chunks(pks):
-        _settle(chunk, now)
+        alone = (
+            f"id IN ({marks(chunk)}) AND state IN ('pending', 'in_flight') "
+            "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)"
+        )
+        arrived = (
+            "EXISTS (SELECT 1 FROM batch_events be JOIN batches b ON b.id = be.batch_id "
+            "WHERE be.event_pk = events.id AND b.state = 'delivered')"
+        )
+        delivered = (
+            f"UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ? WHERE {alone} AND {arrived}"
+        )
+        changed(delivered, now, *chunk)
+        run(f"UPDATE events SET state = 'dead' WHERE {alone}", *chunk)
     closed = "UPDATE dead_letter SET state = 'discarded', closed_at = ?, result = 'its destination was removed'"
     run(f"{closed} WHERE destination = ? AND state IN ('open', 'replaying')", now, name)
     run("DELETE FROM destinations WHERE destination = ?", name)
     return len(pks)
-
-
-def _settle(pks: Sequence[int], now: float) -> None:
-    alone = (
-        f"id IN ({marks(pks)}) AND state IN ('pending', 'in_flight') "
-        "AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.event_pk = events.id)"
-    )
-    arrived = (
-        "EXISTS (SELECT 1 FROM batch_events be JOIN batches b ON b.id = be.batch_id "
-        "WHERE be.event_pk = events.id AND b.state = 'delivered')"
-    )
-    delivered = f"UPDATE events SET state = 'delivered', delivered = TRUE, delivered_at = ? WHERE {alone} AND {arrived}"
-    changed(delivered, now, *pks)
-    run(f"UPDATE events SET state = 'dead' WHERE {alone}", *pks)

@@ -188,7 +188,11 @@ def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, 
             # Conflicts are ignored: on PostgreSQL another worker that starts now may have inserted the same row.
             Watch.insert_many(chunk).on_conflict_ignore().execute()
         for place, row in stored.items():
-            _adjust(row, _changes(row, keep.get(place), now, is_held=place in held))
+            # Only what differs is written: a restart with 500 watches writes nothing
+            changes = _changes(row, keep.get(place), now, is_held=place in held)
+            changes = {name: value for name, value in changes.items() if getattr(row, name) != value}
+            if changes:
+                Watch.update(**changes).where(Watch.id == row.id).execute()
 
 
 def changed_options() -> dict[tuple[str, str], dict[str, Any]]:
@@ -218,13 +222,6 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: boo
     if is_held:
         return {"removal_held_at": row.removal_held_at or now}
     return {"state": "removed", "removed_at": now, "removal_held_at": None, "options_json": None}
-
-
-def _adjust(row: Watch, changes: dict[str, Any]) -> None:
-    """Only what differs is written: a restart with 500 watches writes nothing."""
-    changes = {name: value for name, value in changes.items() if getattr(row, name) != value}
-    if changes:
-        Watch.update(**changes).where(Watch.id == row.id).execute()
 
 
 def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:

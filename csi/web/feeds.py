@@ -116,7 +116,11 @@ async def show(request: Request) -> Response:
         authorize(rules, request)
         format: Format = request.url.path.rpartition(".")[2]  # type: ignore[assignment]
         query = _query(request, format)
-        url = f"{_base_url(request)}/feeds/{request.url.path.rpartition('/')[2]}"
+        # The address of the sidecar as the reader knows it. The Host was checked; a proxy in front says whether
+        # it is https.
+        is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+        base_url = f"{'https' if is_https else 'http'}://{request.headers['host']}"
+        url = f"{base_url}/feeds/{request.url.path.rpartition('/')[2]}"
         if address := query.address():
             url += f"?{address}"
         body = await sidecar.read(lambda rt: _render(rt, format, query, url))
@@ -174,13 +178,6 @@ def _query(request: Request, format: Format) -> FeedQuery:
         raise HttpProblem(400, f"{fault['loc'][0]}: {fault['msg']}") from error
 
 
-def _base_url(request: Request) -> str:
-    """The address of the sidecar as the reader knows it. The Host was checked; a proxy in front says whether it is
-    https."""
-    is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
-    return f"{'https' if is_https else 'http'}://{request.headers['host']}"
-
-
 # ── content ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -188,19 +185,6 @@ def _render(rt: Runtime, format: Format, query: FeedQuery, url: str) -> bytes:
     if format == "opml":
         return watches.export_list(rt).encode()
     instance = rt.settings.csi.instance_id
-    found = event_search.newest(_event_query(rt, query), query.limit)
-    feed = EventFeed(
-        title=f"CSI events of {instance}" + (f" ({query.address()})" if query.address() else ""),
-        author=f"CSI {instance}",
-        url=url,
-        # Of the instance and the filters, not of the address: a feed keeps its id when the host is renamed.
-        feed_id=f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'csi:{instance}:{query.address()}')}",
-        items=events.by_ids([row.id for row in found]),
-    )
-    return atom(feed) if format == "atom" else json_feed(feed)
-
-
-def _event_query(rt: Runtime, query: FeedQuery) -> EventQuery:
     sources = _words(query.source)
     known = dict.fromkeys([*ADAPTERS, *rt.settings.sources])
     # Events of senders (docs/push.md) name their source themselves.
@@ -211,7 +195,17 @@ def _event_query(rt: Runtime, query: FeedQuery) -> EventQuery:
         watch_id = watches.find_watch(rt, query.watch).id if query.watch else None
     except WatchRefused as error:
         raise HttpProblem(404, str(error)) from error
-    return EventQuery(sources=sources, event_types=_words(query.type), tags=_words(query.tag), watch_id=watch_id)
+    event_query = EventQuery(sources=sources, event_types=_words(query.type), tags=_words(query.tag), watch_id=watch_id)
+    found = event_search.newest(event_query, query.limit)
+    feed = EventFeed(
+        title=f"CSI events of {instance}" + (f" ({query.address()})" if query.address() else ""),
+        author=f"CSI {instance}",
+        url=url,
+        # Of the instance and the filters, not of the address: a feed keeps its id when the host is renamed.
+        feed_id=f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'csi:{instance}:{query.address()}')}",
+        items=events.by_ids([row.id for row in found]),
+    )
+    return atom(feed) if format == "atom" else json_feed(feed)
 
 
 def _words(text: str) -> tuple[str, ...]:

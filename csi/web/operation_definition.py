@@ -105,7 +105,12 @@ class Operation:
     async def _serve(self, request: Request) -> Response:
         sidecar: Sidecar = request.app.state.sidecar
         try:
-            inputs = await self._inputs(request)
+            # The arguments of `run`, checked: also a query and a body that it does not take have to be empty
+            body: Mapping[str, Any] | bytes = {}
+            if self.method in WITH_BODY:
+                content = await request.body()
+                body = content if self.text_body else _json_object(content, request.headers.get("content-type", ""))
+            inputs = self.checked_inputs(request.path_params, parameters_of(request), body)
             execute = sidecar.read if self.method == "GET" and not self.is_slow else sidecar.run
             found = await execute(lambda rt: self.run(rt, **inputs))
         except CsiError as error:
@@ -114,14 +119,6 @@ class Operation:
                 raise  # the app answers 503 and logs the cause
             return problem(refusal.status, str(refusal))
         return found if isinstance(found, Response) else reply(found)
-
-    async def _inputs(self, request: Request) -> dict[str, Any]:
-        """The arguments of `run`, checked: also a query and a body that it does not take have to be empty."""
-        body: Mapping[str, Any] | bytes = {}
-        if self.method in WITH_BODY:
-            content = await request.body()
-            body = content if self.text_body else _json_object(content, request.headers.get("content-type", ""))
-        return self.checked_inputs(request.path_params, parameters_of(request), body)
 
     def checked_inputs(
         self, path: Mapping[str, str], query: Mapping[str, Any], body: Mapping[str, Any] | bytes

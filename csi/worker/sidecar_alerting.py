@@ -69,18 +69,16 @@ class AlertStandby:
                 heartbeats.write(SIDECAR, now, self._started_at, address=self._address)
             self._beat_at = now
             self._unstored.worked(rt)
-        if self._was_suspended(now):
+        # Since the round before, or its clock was set ahead: the worker is as surprised as we are
+        before, self._looked_at = self._looked_at, (now, self._steady())
+        was_suspended = before is not None and (now - before[0]) - (self._looked_at[1] - before[1]) > QUIET_SECONDS
+        if was_suspended:
             self._quiet = -RESUME_ROUNDS
         self._quiet = self._quiet + 1 if is_quiet else 0
         if self._quiet > QUIET_ROUNDS and leases.hold_leadership(ROLE, now, LEASE_SECONDS):
             if self._quiet == QUIET_ROUNDS + 1:
                 log.warning("no worker evaluates alerts; the sidecar does")
             alerting.evaluate(rt, is_worker=False)
-
-    def _was_suspended(self, now: float) -> bool:
-        """Since the round before, or its clock was set ahead: the worker is as surprised as we are."""
-        before, self._looked_at = self._looked_at, (now, self._steady())
-        return before is not None and (now - before[0]) - (self._looked_at[1] - before[1]) > QUIET_SECONDS
 
     def _may_send(self, rt: Runtime) -> bool:
         """From memory only where no worker runs, which sends the message itself, and only one sidecar of this state

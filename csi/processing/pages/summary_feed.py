@@ -31,7 +31,8 @@ def routes(rt: Processing, has_password: Callable[[Request], bool] | None) -> li
         def read() -> Response:
             try:
                 with db.reading():
-                    return make(_entries(rt))
+                    entries = [_entry(video) for video in videos.page(ENTRIES, wanted=VideoFilter(status="summarized"))]
+                    return make(entries)
             except StoreError:
                 return JSONResponse({"error": "processing's database cannot be used"}, 503, _HEADERS)
 
@@ -45,10 +46,6 @@ def routes(rt: Processing, has_password: Callable[[Request], bool] | None) -> li
         return handle
 
     return [Route(ATOM_PATH, serve(_atom)), Route(JSON_PATH, serve(_json))]
-
-
-def _entries(rt: Processing) -> list[dict[str, Any]]:
-    return [_entry(video) for video in videos.page(ENTRIES, wanted=VideoFilter(status="summarized"))]
 
 
 def _entry(video: ProcessingVideo) -> dict[str, Any]:

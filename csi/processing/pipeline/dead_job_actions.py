@@ -67,7 +67,12 @@ def retry(rt: Processing, job_id: str, *, force: bool = False, by: str = AGENT) 
     with writing():
         dead_job = _get_open(job_id)
         if not force:
-            _check_retriable(dead_job.doc, now)
+            after = dead_job.doc.retry_after
+            if not dead_job.doc.can_retry:
+                reason = dead_job.doc.failure_reason
+                raise CsiError(f"{dead_job.doc.job_id}: {reason} will fail again; retry it anyway with --force")
+            if after and clock.parse(after) > now and dead_job.doc.failure_type == "quota_exceeded":
+                raise CsiError(f"{dead_job.doc.job_id}: not before {after}; retry it now with --force")
         job, video = jobs.find(job_id), videos.get(str(dead_job.doc.video_id))
         if job is None or video.status != "failed":
             raise CsiError(f"{job_id}: its video is {video.status}; only a failed video can be retried")
@@ -134,14 +139,6 @@ def _get_open(job_id: str) -> DeadJob:
     if dead_job.retried_at is not None:
         raise CsiError(f"dead letter {job_id} is being retried since {clock.iso(dead_job.retried_at)}")
     return dead_job
-
-
-def _check_retriable(doc: DeadLetterJobDocument, now: float) -> None:
-    after = doc.retry_after
-    if not doc.can_retry:
-        raise CsiError(f"{doc.job_id}: {doc.failure_reason} will fail again; retry it anyway with --force")
-    if after and clock.parse(after) > now and doc.failure_type == "quota_exceeded":
-        raise CsiError(f"{doc.job_id}: not before {after}; retry it now with --force")
 
 
 def _refuse_secrets(text: str) -> None:

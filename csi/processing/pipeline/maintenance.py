@@ -32,7 +32,12 @@ def due_wakes(rt: Processing, queue_depth: int = 0) -> list[StepWake]:
     A wake-up that was lost, or whose worker died, is found here. A full queue holds these wake-ups already.
     """
     wakes = []
-    if _has_signals(rt):
+    # False also when the receiver's database cannot be read: the other steps continue meanwhile
+    try:
+        has_signals = count_after(rt.settings.receiver_db, received_events.cursor(), 1) > 0
+    except StoreError:
+        has_signals = False
+    if has_signals:
         wakes.append(StepWake("intake"))
     if rt.settings.paused or queue_depth >= MAX_QUEUED:
         return wakes
@@ -56,14 +61,6 @@ def maintain(rt: Processing) -> list[StepWake]:
     runs.update_runs(rt)
     index_texts(rt)
     return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]
-
-
-def _has_signals(rt: Processing) -> bool:
-    """False also when the receiver's database cannot be read: the other steps continue meanwhile."""
-    try:
-        return count_after(rt.settings.receiver_db, received_events.cursor(), 1) > 0
-    except StoreError:
-        return False
 
 
 def _intake_error(rt: Processing) -> str | None:

@@ -1,7 +1,6 @@
 """Send the notices of a window as one notification, to each target: through apprise, or to a file."""
 
 import os
-from collections.abc import Sequence
 
 from csi import clock, notifications
 from csi.errors import CsiError
@@ -10,7 +9,6 @@ from csi.notifications import Kind, Target
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices, notification_log
 from csi.processing.store.db import sql_database, writing
-from csi.processing.store.notices import Notice
 
 PREFIX = "CSI processing: "
 
@@ -29,7 +27,11 @@ def notify(rt: Processing) -> int:
         token, claimed = notices.claim(rt.now())
         if not claimed:
             return 0
-        message = _message(claimed)
+        title, body = claimed[0].title, claimed[0].body
+        if len(claimed) > 1:
+            title = f"CSI: {len(claimed)} items"
+            body = "\n\n".join(f"• {notice.title}\n{notice.body}".strip() for notice in claimed)
+        message = Message(f"notices:{claimed[0].id}-{claimed[-1].id}", "notices", "info", title, body)
         for target in targets(rt):
             notification_log.table.queue(message, target.name, rt.now())
         notification_log.table.retry_failed(message.key, rt.now())
@@ -39,14 +41,6 @@ def notify(rt: Processing) -> int:
     rt.failpoint("notify.committed")
     sender(rt).retry(targets(rt))
     return len(claimed)
-
-
-def _message(claimed: Sequence[Notice]) -> Message:
-    title, body = claimed[0].title, claimed[0].body
-    if len(claimed) > 1:
-        title = f"CSI: {len(claimed)} items"
-        body = "\n\n".join(f"• {notice.title}\n{notice.body}".strip() for notice in claimed)
-    return Message(f"notices:{claimed[0].id}-{claimed[-1].id}", "notices", "info", title, body)
 
 
 def resend(rt: Processing, number: int) -> bool:

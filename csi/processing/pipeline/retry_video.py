@@ -20,20 +20,16 @@ def retry_video(rt: Processing, video_id: str) -> tuple[str, list[StepWake]]:
         raise CsiError(f"there is no video {video_id}; see: csi processing list")
     match video.status:
         case "skipped":
-            return "is discovered again", _begin_again(rt, video)
+            with writing():
+                videos.rediscover(video, rt.now(), BY_COMMAND)
+                _audit(rt, video, "was skipped")
+            return "is discovered again", [StepWake("admit")]
         case "failed":
             return "is retried", _retry_failed(rt, video)
         case "summarized":
             raise CsiError(f"{video_id} is summarized; another summary: csi processing summarise {video_id}")
         case _:
             return _end_wait(rt, video)
-
-
-def _begin_again(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
-    with writing():
-        videos.rediscover(video, rt.now(), BY_COMMAND)
-        _audit(rt, video, "was skipped")
-    return [StepWake("admit")]
 
 
 def _retry_failed(rt: Processing, video: ProcessingVideo) -> list[StepWake]:

@@ -125,7 +125,16 @@ def _run_paid(
 ) -> list[StepWake]:
     """reserved → uploaded → submitting → submitted: each phase is committed before the request that follows it."""
     if job.work.get("phase") == "submitting":
-        job = _find_lost_submission(rt, job, provider)
+        # The answer of a submission was lost. Its upload URL is unique, so the provider's list shows its job.
+        upload_url = str(job.work["upload_url"])
+        provider_job_id = _timed(rt, job, "find_submitted", lambda: provider.find_submitted(upload_url))
+        if provider_job_id is not None:
+            job = _adopt(rt, job, provider_job_id)
+        else:
+            if rt.now() - float(job.work.get("asked_at", 0)) < ARRIVAL_SECONDS:
+                words = "a submission without an answer is not in the provider's list yet"
+                raise ProviderError(words, "transient", "outcome_unknown")
+            job = _discard_submission(rt, job)
     if job.work.get("phase") == "uploaded" and rt.now() - float(job.work.get("uploaded_at", rt.now())) > UPLOAD_SECONDS:
         job = _discard_submission(rt, job, phase="")
     if job.work.get("phase") not in ("uploaded", "submitted"):
@@ -188,18 +197,6 @@ def _submit(
     return _adopt(rt, job, provider_job_id)
 
 
-def _find_lost_submission(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> ProcessingJob:
-    """The answer of a submission was lost. Its upload URL is unique, so the provider's list shows its job."""
-    upload_url = str(job.work["upload_url"])
-    provider_job_id = _timed(rt, job, "find_submitted", lambda: provider.find_submitted(upload_url))
-    if provider_job_id is not None:
-        return _adopt(rt, job, provider_job_id)
-    if rt.now() - float(job.work.get("asked_at", 0)) < ARRIVAL_SECONDS:
-        words = "a submission without an answer is not in the provider's list yet"
-        raise ProviderError(words, "transient", "outcome_unknown")
-    return _discard_submission(rt, job)
-
-
 def _discard_submission(rt: Processing, job: ProcessingJob, phase: str = "uploaded") -> ProcessingJob:
     """The submission cost nothing; the next step continues in the given phase."""
     with writing():
@@ -230,7 +227,14 @@ def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> 
         if error.code == "invalid_audio":  # the provider does not charge failed jobs; a retry uploads again
             _discard_submission(rt, job, phase="")
         if error.status == 404:
-            raise _forget_gone(rt, job) from error
+            # The provider no longer knows its job, which may have been paid: the audio is submitted again
+            gone = int(job.work.get("gone", 0)) + 1
+            with writing():
+                book(rt, _call_key(job), "unknown")
+                jobs.update(job, rt.now(), work={"phase": "", "gone": gone})
+            words = "AssemblyAI: 404, the provider does not know this job any more"
+            job_gone = ProviderError(words, "transient" if gone <= MAX_GONE else "refused", "job_gone", status=404)
+            raise job_gone from error
         raise
     if transcript is None:
         return _poll_later(rt, job)
@@ -241,16 +245,6 @@ def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> 
         job = jobs.update(job, rt.now(), actual_cost_usd=paid_calls.spent_on(job.id))
         alert_near_limit(rt)
     return _settle_transcript(rt, job, transcript)
-
-
-def _forget_gone(rt: Processing, job: ProcessingJob) -> ProviderError:
-    """The provider no longer knows its job, which may have been paid: the audio is submitted again."""
-    gone = int(job.work.get("gone", 0)) + 1
-    with writing():
-        book(rt, _call_key(job), "unknown")
-        jobs.update(job, rt.now(), work={"phase": "", "gone": gone})
-    words = "AssemblyAI: 404, the provider does not know this job any more"
-    return ProviderError(words, "transient" if gone <= MAX_GONE else "refused", "job_gone", status=404)
 
 
 def _poll_later(rt: Processing, job: ProcessingJob) -> list[StepWake]:

@@ -95,16 +95,14 @@ class FeedSite:
 
     def document(self, feed: SimulatedFeed) -> bytes:
         newest = feed.posts[-WINDOW:][::-1]
-        return RENDERERS[feed.kind][1](self._head(feed), newest)
+        hub = f"{self.base}/hub" if self.with_hub else None
+        head = FeedHead(f"The {feed.name}", self.base, self.address(feed.name), hub)
+        return RENDERERS[feed.kind][1](head, newest)
 
     def get(self, path: str, headers: Mapping[str, str]) -> SiteAnswer:
         answer = self._get(path, {name.lower(): value for name, value in headers.items()})
         self.requests = [*self.requests[-999:], (self.now(), path, answer.status)]
         return answer
-
-    def _head(self, feed: SimulatedFeed) -> FeedHead:
-        hub = f"{self.base}/hub" if self.with_hub else None
-        return FeedHead(f"The {feed.name}", self.base, self.address(feed.name), hub)
 
     def _get(self, path: str, headers: Mapping[str, str]) -> SiteAnswer:
         kind, _, name = path.strip("/").partition("/")
@@ -118,19 +116,6 @@ class FeedSite:
             return SiteAnswer(200, page.encode(), {"Content-Type": "text/html; charset=utf-8"})
         if kind == "feeds" and (refusal := self._refusal(feed)) is not None:
             return refusal
-        return self._document(feed, headers)
-
-    def _refusal(self, feed: SimulatedFeed) -> SiteAnswer | None:
-        if (status := STATUS_FAULTS.get(feed.fault)) is not None:
-            more = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
-            more |= {"cf-mitigated": "challenge"} if feed.fault == "bot_wall" else {}
-            return SiteAnswer(status, NOT_A_FEED, {"Content-Type": "text/html", **more})
-        if (status := REDIRECT_FAULTS.get(feed.fault)) is not None:
-            other = {"loop": self.address(feed.name), "metadata": "http://169.254.169.254/latest/meta-data/"}
-            return SiteAnswer(status, b"", {"Location": other.get(feed.fault, f"/moved/{feed.name}")})
-        return None
-
-    def _document(self, feed: SimulatedFeed, headers: Mapping[str, str]) -> SiteAnswer:
         body = self.document(feed)
         if feed.fault in BODY_FAULTS:
             body = damaged(body, feed.fault)
@@ -146,3 +131,13 @@ class FeedSite:
         if headers.get("if-none-match") == known["ETag"]:
             return SiteAnswer(304, b"", known)
         return SiteAnswer(200, body, known | {"Content-Type": RENDERERS[feed.kind][0]})
+
+    def _refusal(self, feed: SimulatedFeed) -> SiteAnswer | None:
+        if (status := STATUS_FAULTS.get(feed.fault)) is not None:
+            more = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
+            more |= {"cf-mitigated": "challenge"} if feed.fault == "bot_wall" else {}
+            return SiteAnswer(status, NOT_A_FEED, {"Content-Type": "text/html", **more})
+        if (status := REDIRECT_FAULTS.get(feed.fault)) is not None:
+            other = {"loop": self.address(feed.name), "metadata": "http://169.254.169.254/latest/meta-data/"}
+            return SiteAnswer(status, b"", {"Location": other.get(feed.fault, f"/moved/{feed.name}")})
+        return None

@@ -185,7 +185,18 @@ class YouTubeSite:
     ) -> SimulatedResponse:
         """The response of one Data API call, before faults."""
         try:
-            self._authorize(query, key, now, authorization, self.own_quotas.get(endpoint, self.quota))
+            # Check key and token, then charge one unit: a call without valid credentials costs nothing
+            key_in_url = query.pop("key", None)
+            self.requests.keys_in_url += key_in_url is not None
+            given = key or key_in_url
+            if authorization and not self.tokens.accepts(authorization, now):
+                raise ApiRefusalError("authError")
+            if not given and not authorization:
+                raise ApiRefusalError("forbidden")
+            if given and given != self.options.api_key:
+                raise ApiRefusalError("API_KEY_INVALID")
+            if not (self.own_quotas.get(endpoint, self.quota)).charge(now):
+                raise ApiRefusalError("quotaExceeded")
             if endpoint == "playlistItems" and "playlistId" in query:
                 return self._playlist_items(query, now, as_owner=bool(authorization))
             return data_api.ENDPOINTS[endpoint](self.world, query, now)
@@ -197,22 +208,6 @@ class YouTubeSite:
         """Write the items of a response that was sent in full to the ledger."""
         if self._ledger and response.served:
             self._ledger.record(response.served, at)
-
-    def _authorize(
-        self, query: dict[str, str], key: str | None, now: float, authorization: str, quota: data_api.Quota
-    ) -> None:
-        """Check key and token, then charge one unit: a call without valid credentials costs nothing."""
-        key_in_url = query.pop("key", None)
-        self.requests.keys_in_url += key_in_url is not None
-        given = key or key_in_url
-        if authorization and not self.tokens.accepts(authorization, now):
-            raise ApiRefusalError("authError")
-        if not given and not authorization:
-            raise ApiRefusalError("forbidden")
-        if given and given != self.options.api_key:
-            raise ApiRefusalError("API_KEY_INVALID")
-        if not quota.charge(now):
-            raise ApiRefusalError("quotaExceeded")
 
     def _playlist_items(self, query: dict[str, str], now: float, *, as_owner: bool) -> SimulatedResponse:
         cache_key = (*sorted(query.items()), ("owner", str(as_owner)))
@@ -266,7 +261,11 @@ class SimulatedEndpoint:
                 await asyncio.sleep(delay)
             now = site.options.now()
             response = apply_fault(self._respond(query, dict(scope["headers"]), now), fault, self._path)
-            complete = await send_response(response, self._headers(response, now), fault, scope, receive, send)
+            if self._target != FEED:
+                headers = (*_API_HEADERS, ("date", _http_date(int(now))), *response.headers)
+            else:
+                headers = (*_FEED_HEADERS, *feed_cache_headers(response, now), *response.headers)
+            complete = await send_response(response, headers, fault, scope, receive, send)
             if complete and fault.harmless and response.status == 200 and scope["method"] == "GET":
                 site.record_served(response, now)
             status = response.status if complete else INCOMPLETE
@@ -282,11 +281,6 @@ class SimulatedEndpoint:
         if response.has_etag(headers.get(b"if-none-match")):
             return replace(response, status=304, body=b"", served=())
         return response
-
-    def _headers(self, response: SimulatedResponse, now: float) -> HeaderPairs:
-        if self._target != FEED:
-            return (*_API_HEADERS, ("date", _http_date(int(now))), *response.headers)
-        return (*_FEED_HEADERS, *feed_cache_headers(response, now), *response.headers)
 
 
 def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette:

@@ -100,7 +100,14 @@ class Traffic:
             return
         video_id = self._add_to_playlist(ref, at) if is_playlist else self._upload(ref, at)
         self._recent = [*self._recent[-50:], video_id]
-        self._change_recent(at)
+        # Sometimes edit a title, change only `updated`, or delete a video
+        chance, video_id = self._random.random(), self._random.choice(self._recent)
+        if chance < 0.04:
+            self._world.edit(video_id, at=at, title=new_title(self._random) + " (edited)")
+        elif chance < 0.10:
+            self._world.edit(video_id, at=at)
+        elif chance < 0.12 and len(self._recent) > 10:
+            self._world.delete(self._recent.pop(0), at=at)
 
     def publish_due(self, at: float) -> None:
         """Make videos public whose private time is over."""
@@ -126,16 +133,6 @@ class Traffic:
         at_top = self._random.random() < 0.1
         self._world.add_to_playlist(playlist_id, video_id, at=float(int(at)), at_top=at_top)
         return video_id
-
-    def _change_recent(self, at: float) -> None:
-        """Sometimes edit a title, change only `updated`, or delete a video."""
-        chance, video_id = self._random.random(), self._random.choice(self._recent)
-        if chance < 0.04:
-            self._world.edit(video_id, at=at, title=new_title(self._random) + " (edited)")
-        elif chance < 0.10:
-            self._world.edit(video_id, at=at)
-        elif chance < 0.12 and len(self._recent) > 10:
-            self._world.delete(self._recent.pop(0), at=at)
 
 
 async def generate_traffic(traffic: Traffic, rate: float, now: Callable[[], float]) -> None:

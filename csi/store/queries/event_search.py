@@ -122,7 +122,16 @@ def _where(query: EventQuery) -> tuple[str, list[Any]]:
     lists = [("e.source", query.sources), ("e.event_type", query.event_types)]
     parts += [(f"{name} IN ({marks(words)})", words) for name, words in lists if words]
     if query.tags:
-        parts.append((f"EXISTS (SELECT 1 FROM {_tags_table()} WHERE value IN ({marks(query.tags)}))", query.tags))
+        # The tags of an event as rows with a column `value`
+        if not is_postgres():
+            tags = "e.routing_json, '$.tags'"
+            tags_table = f"json_each(CASE json_type({tags}) WHEN 'array' THEN json_extract({tags}) ELSE '[]' END)"
+        else:
+            tags = "e.routing_json::jsonb -> 'tags'"
+            tags_table = (
+                f"jsonb_array_elements_text(CASE jsonb_typeof({tags}) WHEN 'array' THEN {tags} ELSE '[]' END) t(value)"
+            )
+        parts.append((f"EXISTS (SELECT 1 FROM {tags_table} WHERE value IN ({marks(query.tags)}))", query.tags))
     if query.text:
         # Both sides by the database's own rule: SQLite knows A and a as one letter, PostgreSQL also Ü and ü.
         like = query.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
@@ -130,12 +139,3 @@ def _where(query: EventQuery) -> tuple[str, list[Any]]:
         parts.append((f"LOWER({columns}) LIKE LOWER(?) ESCAPE '!'", f"%{like}%"))
     values = [one for _, value in parts for one in (value if isinstance(value, tuple) else (value,))]
     return " AND ".join(["1 = 1", *(sql for sql, _ in parts)]), values
-
-
-def _tags_table() -> str:
-    """The tags of an event as rows with a column `value`."""
-    if not is_postgres():
-        tags = "e.routing_json, '$.tags'"
-        return f"json_each(CASE json_type({tags}) WHEN 'array' THEN json_extract({tags}) ELSE '[]' END)"
-    tags = "e.routing_json::jsonb -> 'tags'"
-    return f"jsonb_array_elements_text(CASE jsonb_typeof({tags}) WHEN 'array' THEN {tags} ELSE '[]' END) t(value)"

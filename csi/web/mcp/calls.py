@@ -56,7 +56,14 @@ class ToolCalls:
         """Never raises: an error is a result that says what is wrong. Every call is recorded in the audit log."""
         tool, started, number = tools.definitions().get(name), time.monotonic(), None
         try:
-            number = await self._begin(tool, name, arguments, caller)
+            # The number of the record; None where a read could not be recorded: it is answered all the same
+            if tool is None:
+                action = f"CALL {clean(name, 60)}"
+            else:
+                path, _, _ = tool.split_arguments(arguments)
+                action = f"{tool.operation.method} /admin{tool.operation.path.format(**path)}"
+            must_record = tool is not None and tool.is_change
+            number = await audit_records.begin(self._sidecar, caller, action, must_record=must_record)
             result = await self._checked(tool, arguments, caller)
         except CsiError as error:
             refusal = refusal_of(error) or HttpProblem(503, health.unreadable(error))
@@ -72,18 +79,6 @@ class ToolCalls:
         return result
 
     # ── audit ───────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _begin(
-        self, tool: ToolDefinition | None, name: str, arguments: Mapping[str, Any], caller: Caller
-    ) -> int | None:  # fmt: skip
-        """The number of the record; None where a read could not be recorded: it is answered all the same."""
-        if tool is None:
-            action = f"CALL {clean(name, 60)}"
-        else:
-            path, _, _ = tool.split_arguments(arguments)
-            action = f"{tool.operation.method} /admin{tool.operation.path.format(**path)}"
-        must_record = tool is not None and tool.is_change
-        return await audit_records.begin(self._sidecar, caller, action, must_record=must_record)
 
     async def _finish(self, number: int | None, arguments: Mapping[str, Any], result: ToolResult) -> None:
         words = json.dumps({key: value for key, value in arguments.items() if key != "confirm"}, default=str)
