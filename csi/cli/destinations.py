@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from csi import api_models
-from csi.admin import destination_settings as managed
+from csi.admin import destination_settings
 from csi.admin import destinations as delivery
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, yes_option
 from csi.cli.output import confirm, echo_json, echo_lines, echo_table, plain, plural, safe, stamp
@@ -128,7 +128,7 @@ def add(
         made, secret = audited(
             rt,
             f"csi destinations add {clean(name, 64)}",
-            lambda: managed.add(rt, name, given, kept, _environment(config_path)),
+            lambda: destination_settings.add(rt, name, given, kept, _environment(config_path)),
             lambda done: "added",
         )
     if as_json:
@@ -154,7 +154,7 @@ def set_keys(name: str, pairs: tuple[str, ...], config_path: Path | None) -> Non
         _, secret = audited(
             rt,
             f"csi destinations set {clean(name, 64)}",
-            lambda: managed.change(rt, managed.find(rt, name, env), given, env),
+            lambda: destination_settings.change(rt, destination_settings.find(rt, name, env), given, env),
             lambda done: f"keys {', '.join(sorted(given))}",
         )
     click.echo(f"{name} is changed: {', '.join(given)}; a running worker uses it within seconds")
@@ -169,14 +169,14 @@ def set_keys(name: str, pairs: tuple[str, ...], config_path: Path | None) -> Non
 def remove(name: str, yes: bool, config_path: Path | None) -> None:
     """Remove a destination that was added by command, with what is queued for it."""
     with installed(config_path) as rt:
-        row = managed.find(rt, name, _environment(config_path))
+        row = destination_settings.find(rt, name, _environment(config_path))
         queued = managed_destinations.queued(name)
         lost = f" {plural(queued, 'queued event')} will not be sent there." if queued else ""
         confirm(f"Remove the destination {name}?{lost}", yes=yes)
         audited(
             rt,
             f"csi destinations remove {clean(name, 64)}",
-            lambda: managed.remove(rt, row),
+            lambda: destination_settings.remove(rt, row),
             lambda number: f"{number} queued events are not sent there",
         )
     click.echo(f"{name} is removed")
@@ -232,12 +232,12 @@ def rotate(name: str, overlap: float | None, config_path: Path | None, as_json: 
     request with the previous one, and `show` says when that was last needed.
     """
     with installed(config_path) as rt:
-        overlap = managed.OVERLAP_SECONDS if overlap is None else overlap
-        row = managed.find(rt, name, _environment(config_path))
+        overlap = destination_settings.OVERLAP_SECONDS if overlap is None else overlap
+        row = destination_settings.find(rt, name, _environment(config_path))
         secret = audited(
             rt,
             f"csi destinations rotate {clean(name, 64)}",
-            lambda: managed.rotate(rt, row, overlap),
+            lambda: destination_settings.rotate(rt, row, overlap),
             lambda done: "done",
         )
         until = rt.now() + overlap if overlap else None
@@ -256,7 +256,7 @@ def _given(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not sign or key not in delivery_settings.DestinationSettings.model_fields:
             known = ", ".join(delivery_settings.DestinationSettings.model_fields)
             raise click.UsageError(f"{key[:40]!r} is not KEY=VALUE of a known key; known are {known}.")
-        found[key] = managed.value_of(text)
+        found[key] = destination_settings.value_of(text)
     return found
 
 

@@ -16,9 +16,9 @@ from csi.dlq.search import DeadLetterFilter
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status import destination_details
+from csi.store import watches
 from csi.store.models import Watch
 from csi.store.queries import event_search
-from csi.store.watches import find as find_watch
 from csi.web import formatting
 from csi.web.api.dlq import attempts_of
 from csi.web.auth import Color
@@ -68,7 +68,7 @@ def _watches_of(rows: Sequence[StoredDeadLetter]) -> dict[str, Watch]:
     """By event id: the watch that saw the event of a dead letter."""
     ids = [row.event_id for row in rows if row.kind == "event"]
     found = event_search.watch_ids(ids)
-    known = {watch.id: watch for watch in (find_watch(number) for number in set(found.values())) if watch is not None}
+    known = {watch.id: watch for watch in (watches.find(number) for number in set(found.values())) if watch is not None}
     return {event_id: known[number] for event_id, number in found.items() if number in known}
 
 

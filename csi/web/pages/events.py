@@ -21,10 +21,9 @@ from csi.ingester.signature import canonical
 from csi.ingester.text import clean
 from csi.runtime import Runtime
 from csi.status.timeline import timeline_of
-from csi.store import events
+from csi.store import events, watches
 from csi.store.queries import event_search
 from csi.store.queries.event_search import EventRow
-from csi.store.watches import find as find_watch
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
 from csi.web.shared_state import Sidecar
@@ -45,7 +44,7 @@ def show(rt: Runtime, request: Request) -> Context:
         "sort": SORTS,
     }  # fmt: skip
     kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
-    watch = find_watch(number) if (number := number_of(given.get("watch"))) else None
+    watch = watches.find(number) if (number := number_of(given.get("watch"))) else None
     kept |= {"q": given.get("q", ""), "watch": str(watch.id) if watch else ""}
     kept |= {name: given.get(name, "") if _moment(given.get(name)) is not None else "" for name in ("from", "to")}
     since = rt.now() - parse_since(kept["since"]) if kept["since"] else None
