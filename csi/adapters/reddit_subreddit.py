@@ -154,7 +154,7 @@ class RedditAdapter(WatchedSource):
         if len(positions) > 1:
             if error.kind == "denied":
                 return SourceError(f"{error}: Reddit refuses requests from this address", kind="throttled")
-            return error  # none of them exists, or Reddit is in trouble: each is read alone next
+            return error  # none of them exists, or Reddit fails: each is read alone next
         name, now = f"r/{positions[0].ref}", self.tools.now()
         if error.kind == "missing":
             text = f"{name} does not exist or is banned: check the name"

@@ -163,10 +163,10 @@ class StartReport:
 
     def _report(self, rt: runtime.Runtime) -> None:
         if self._awaits_sidecar:
-            beat = heartbeats.latest(heartbeats.SIDECAR)
-            if beat is not None and beat.beat_at >= self._since and beat.address:
+            heartbeat = heartbeats.latest(heartbeats.SIDECAR)
+            if heartbeat is not None and heartbeat.beat_at >= self._since and heartbeat.address:
                 self._awaits_sidecar = False
-                _say(f"dashboard, by a link that works once: {login_url(self._wanted, beat.address)}")
+                _say(f"dashboard, by a link that works once: {login_url(self._wanted, heartbeat.address)}")
                 if self._env is not None:
                     endpoint = (self._wanted.delivery.ua_endpoint or "").partition("/api/")[0]
                     folder = Path(self._env[receiver_settings.DB_PATH]).absolute().parent

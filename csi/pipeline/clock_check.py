@@ -54,12 +54,12 @@ def measure(rt: Runtime) -> str | None:
     return None if trust is None else json.dumps({"boot_id": clock.boot_id(), **asdict(trust)})
 
 
-def hold_text(beat: LastHeartbeat | None, now: float) -> str | None:
+def hold_text(heartbeat: LastHeartbeat | None, now: float) -> str | None:
     """Why the worker of this heartbeat does not poll. None: its clocks agree, or the heartbeat is of another time: the
     worker ended in a hold, or the clock was set right since."""
-    if beat is None or beat.clock_json is None or abs(now - beat.beat_at) > GAP_SECONDS:
+    if heartbeat is None or heartbeat.clock_json is None or abs(now - heartbeat.beat_at) > GAP_SECONDS:
         return None
-    stored = json.loads(beat.clock_json)
+    stored = json.loads(heartbeat.clock_json)
     if stored["held_since"] is None:
         return None
     return (
@@ -74,9 +74,9 @@ def require_no_hold(rt: Runtime) -> None:
         raise UntrustedClockError(f"nothing is deleted: {text}")
 
 
-def _load(beat: LastHeartbeat | None) -> ClockTrust | None:
+def _load(heartbeat: LastHeartbeat | None) -> ClockTrust | None:
     """None: there is no heartbeat of this boot, and the steady clock began anew."""
-    stored = json.loads(beat.clock_json) if beat and beat.clock_json else None
+    stored = json.loads(heartbeat.clock_json) if heartbeat and heartbeat.clock_json else None
     boot_id = clock.boot_id()
     if stored is None or boot_id is None or stored.pop("boot_id") != boot_id:
         return None

@@ -11,5 +11,5 @@ FRESH_SECONDS = 150.0
 def sidecar_address(rt: Runtime) -> str | None:
     """The address that a running sidecar recorded: PORT in its environment may differ from the configuration. None: no
     sidecar runs, or it did not say."""
-    beat = heartbeats.latest(SIDECAR)
-    return beat.address if beat is not None and abs(rt.now() - beat.beat_at) < FRESH_SECONDS else None
+    heartbeat = heartbeats.latest(SIDECAR)
+    return heartbeat.address if heartbeat is not None and abs(rt.now() - heartbeat.beat_at) < FRESH_SECONDS else None

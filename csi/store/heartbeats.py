@@ -106,5 +106,5 @@ def latest(name: str) -> LastHeartbeat | None:
 
 def last_beat(name: str) -> float | None:
     """The time of the last heartbeat; None: there was none."""
-    beat = latest(name)
-    return beat.beat_at if beat else None
+    heartbeat = latest(name)
+    return heartbeat.beat_at if heartbeat else None

@@ -60,7 +60,7 @@ def test_from_the_parallel_run_over_the_cut_over_and_back(box):
     rehearsal = migrate(box, "cutover", "--dry-run", "--log", str(box.home / "ids.txt"))
     assert rehearsal.returncode == 0, rehearsal.stderr
     assert box.rows("SELECT count(*) FROM dedupe_keys WHERE reason = 'taken_over'") == [(0,)]
-    assert migrate(box, "cutover").returncode == 2, "nobody is there to answer"
+    assert migrate(box, "cutover").returncode == 2, "stdin is no terminal"
 
     done = migrate(box, "cutover", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr

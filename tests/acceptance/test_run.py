@@ -1,4 +1,4 @@
-"""`csi run` as a process: both live, both end, and whoever dies first decides the exit code."""
+"""`csi run` as a process: both live, both end, and the process that dies first decides the exit code."""
 
 import os
 import signal

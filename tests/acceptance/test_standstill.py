@@ -58,7 +58,7 @@ def test_polls_that_never_come_back_are_long_overdue(box):
     body = ask(box, "livez")[1]
     assert set(body["overdue"]) == {"youtube_channel_rss", "youtube_playlist"}
     assert "youtube_playlist: 2 watches are long overdue" in body["reasons"]
-    assert body["worker"]["heartbeat_age_seconds"] < 12, "it still finds what is due; nobody comes back with it"
+    assert body["worker"]["heartbeat_age_seconds"] < 12, "it still finds what is due; no thread ends its task"
     assert process.poll() is None
 
 

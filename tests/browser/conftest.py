@@ -1,4 +1,4 @@
-"""A sidecar over a made-up day, and a real chromium that talks to nobody else."""
+"""A sidecar over a made-up day, and a real chromium that connects to nothing else."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -178,7 +178,7 @@ def break_queue(run: Run) -> None:
 
 
 def hold_lock(run: Run) -> None:
-    """The writer's lock, held by somebody else for up to twelve seconds."""
+    """The writer's lock, held by another process for up to twelve seconds."""
     seconds = run.rng.choice([0.5, 3.0, 12.0])
     threading.Thread(target=_hold, args=(run.box.state / "csi.db", seconds), daemon=True).start()
 

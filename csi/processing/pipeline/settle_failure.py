@@ -260,7 +260,7 @@ def move_to_dead_letters(
 
 
 def _first_failure(job: ProcessingJob, before: DeadLetterJobDocument | None, now: float) -> str:
-    """Of this trouble: a dead letter that was resolved since is another one."""
+    """Of this failure: a dead letter that was resolved since belongs to an earlier one."""
     if before is not None and before.dlq_status in ("pending", "investigating"):
         return before.first_failure_at
     return str(job.work.get("first_failure_at") or clock.iso(now))
