@@ -305,12 +305,7 @@ def _raw_events(found: FeedDocument, ref: str, now: float) -> list[RawEvent]:
 
 def identity_of(item: FeedItem, *, guid_is_useless: bool = False) -> str:
     """The guid; without one the link, without its tracking parameters; without both a digest of title and text."""
-    if not item.link:
-        link = None
-    else:
-        parts = urlsplit(item.link)
-        query = [(name, value) for name, value in parse_qsl(parts.query) if not name.lower().startswith(_TRACKING)]
-        link = f"{parts.netloc.lower()}{parts.path.rstrip('/')}{'?' + urlencode(query) if query else ''}"
+    link = _plain_link(item.link)
     if item.guid and guid_is_useless:
         return f"{item.guid}|{link or _digest(item)}"
     return item.guid or link or _digest(item)
@@ -319,6 +314,14 @@ def identity_of(item: FeedItem, *, guid_is_useless: bool = False) -> str:
 def _digest(item: FeedItem) -> str:
     text = json.dumps([item.title, item.summary, [one.url for one in item.enclosures]])
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _plain_link(link: str | None) -> str | None:
+    if not link:
+        return None
+    parts = urlsplit(link)
+    query = [(name, value) for name, value in parse_qsl(parts.query) if not name.lower().startswith(_TRACKING)]
+    return f"{parts.netloc.lower()}{parts.path.rstrip('/')}{'?' + urlencode(query) if query else ''}"
 
 
 def item_key(ref: str, identity: str) -> str:
