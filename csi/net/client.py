@@ -30,6 +30,7 @@ from csi.net.deadline import (
     default_tls,
 )
 from csi.net.httpx_import import httpx
+from csi.net.post_connections import PostConnections
 from csi.net.response import DEFAULT_LIMITS, HttpHeaders, HttpLimits, HttpResponse, Redirect, read_body
 
 USER_AGENT = f"csi/{__version__} (creator signal ingester)"
@@ -77,7 +78,7 @@ class Net:
         self._max_connections = max_connections
         self._slots = HostSlots(max_per_host)
         self._lock = threading.Lock()
-        self._pool: tuple[int, DeadlineTransport] | None = None
+        self._pools: Pools | None = None
 
     def get(
         self,
@@ -108,7 +109,7 @@ class Net:
                 if self.pacer is not None and host_of(target) != first:
                     self.pacer.before(host_of(target))
                 with self._slots.hold(host_of(target), where_of(target)):
-                    answer = self._exchange("GET", target, sent, None, limits)
+                    answer = self._read(target, sent, limits)
                 if answer.status not in REDIRECTS:
                     return replace(answer, redirects=tuple(redirects))
                 target = self._next_hop(answer, seen, limits)
@@ -128,14 +129,15 @@ class Net:
         followed."""
         limits = limits or self.limits
         with deadline(limits.total, max_wire=limits.max_wire):
-            return self._exchange(method, self._check_url(url), check_headers(headers), body, limits)
+            return self._post(method, self._check_url(url), check_headers(headers), body, limits)
 
     def close(self) -> None:
-        """Close the pool. A later call opens a new one."""
+        """Close the pools. A later call opens new ones."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None and pool[0] == os.getpid():
-            pool[1].close()
+            pools, self._pools = self._pools, None
+        if pools is not None and pools.pid == os.getpid():
+            pools.reading.close()
+            pools.posting.close()
 
     def __enter__(self) -> Self:
         return self
@@ -173,22 +175,16 @@ class Net:
             raise NetError(f"{where}: redirects in a circle", kind="redirect")
         return there
 
-    def _exchange(
-        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None, limits: HttpLimits
-    ) -> HttpResponse:
+    def _read(self, url: httpx.URL, headers: dict[str, str], limits: HttpLimits) -> HttpResponse:
         started, where = time.monotonic(), where_of(url)
-        merged = httpx.Headers({"User-Agent": USER_AGENT, "Accept": "*/*"}, encoding="latin-1")
-        for name, value in headers.items():
-            merged[name] = value
-        merged["Accept-Encoding"] = "gzip"  # the only encoding that read_body decompresses within its cap
         timeout = httpx.Timeout(limits.total, connect=min(limits.connect, limits.total)).as_dict()
-        request = httpx.Request(method, url, headers=merged, content=body, extensions={"timeout": timeout})
+        merged = httpx.Headers(_with_own(headers), encoding="latin-1")
+        request = httpx.Request("GET", url, headers=merged, extensions={"timeout": timeout})
         call.plain_http = url.scheme == "http"
         try:
-            response = self._transport().handle_request(request)
+            response = self._open_pools().reading.handle_request(request)
             try:
-                followed = method == "GET" and response.status_code in REDIRECTS
-                content = b"" if followed else read_body(response, limits.max_body, where)
+                content = b"" if response.status_code in REDIRECTS else read_body(response, limits.max_body, where)
             finally:
                 response.close()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
@@ -203,15 +199,59 @@ class Net:
             certificate_expires_at=stream.certificate_expires_at() if isinstance(stream, DeadlineStream) else None,
         )
 
-    def _transport(self) -> DeadlineTransport:
+    def _post(
+        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes, limits: HttpLimits
+    ) -> HttpResponse:
+        started, where = time.monotonic(), where_of(url)
+        call.plain_http = url.scheme == "http"
+        try:
+            answer = self._open_pools().posting.exchange(
+                method,
+                url,
+                _with_own(headers),
+                body,
+                connect=min(limits.connect, limits.total),
+                limit=limits.max_body,
+                where=where,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise explain(error, url, limits) from None
+        return HttpResponse(
+            status=answer.status,
+            headers=answer.headers,
+            body=answer.body,
+            url=f"{url.scheme}://{where}",
+            elapsed=time.monotonic() - started,
+            certificate_expires_at=answer.certificate_expires_at,
+        )
+
+    def _open_pools(self) -> "Pools":
         with self._lock:
-            # A forked child must not share sockets with its parent: each process opens its own pool.
-            if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = (
-                    os.getpid(),
-                    DeadlineTransport(self._verify or default_tls(), self._max_connections, self.guard),
-                )
-            return self._pool[1]
+            # A forked child must not share sockets with its parent: each process opens its own pools.
+            if self._pools is None or self._pools.pid != os.getpid():
+                tls, most = self._verify or default_tls(), self._max_connections
+                reading = DeadlineTransport(tls, most, self.guard)
+                self._pools = Pools(os.getpid(), reading, PostConnections(tls, most, self.guard))
+            return self._pools
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The connections of one process: those that sources are read over, and those of POST."""
+
+    pid: int
+    reading: DeadlineTransport
+    posting: PostConnections
+
+
+def _with_own(headers: Mapping[str, str]) -> dict[str, str]:
+    """The caller's headers before ours; an encoding other than gzip could not be decompressed within its cap."""
+    given = {name.lower() for name in headers}
+    own = {"User-Agent": USER_AGENT, "Accept": "*/*"}
+    kept = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
+    return (
+        {name: value for name, value in own.items() if name.lower() not in given} | kept | {"Accept-Encoding": "gzip"}
+    )
 
 
 def local_url(host: str, port: int) -> str:

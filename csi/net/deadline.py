@@ -30,7 +30,7 @@ NOT_PUBLIC = "the host has no public address"
 PLAIN_TO_PUBLIC = "plain http to a public address"
 WASTEFUL = "the response has far more bytes on the wire than in its body"
 
-_HEAD_END = re.compile(rb"\n\r?\n")
+HEAD_END = re.compile(rb"\n\r?\n")
 _INTERIM = re.compile(rb"HTTP/\d\.\d 1(?!01)\d\d")
 
 
@@ -216,7 +216,7 @@ class BodyMeter:
         while self._head is not None:
             seen = max(0, len(self._head) - 3)
             self._head += data
-            end = _HEAD_END.search(self._head, seen)
+            end = HEAD_END.search(self._head, seen)
             if end is None:
                 return
             head, data = self._head[: end.end()], bytes(self._head[end.end() :])

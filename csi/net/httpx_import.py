@@ -3,7 +3,8 @@
 from csi.import_blocker import without
 
 with without("httpx._main", "trio"):  # a command line with rich and pygments, and a second event loop: 7 MB
+    import h11
     import httpcore
     import httpx
 
-__all__ = ["httpcore", "httpx"]
+__all__ = ["h11", "httpcore", "httpx"]
