@@ -32,6 +32,8 @@ OWNER = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 STATE_DIR_REMEDY = "set csi.state_dir (or CSI_STATE_DIR) to a directory that this user may write"
 
+_statements = logging.getLogger("peewee")
+
 WRITER_CACHE = -8000
 """Negative: SQLite takes it as kB."""
 
@@ -59,6 +61,16 @@ class SqliteOneWriter(SqliteDatabase):
     def writing(self) -> Iterator[None]:
         with self._lock_writer, nullcontext() if self.in_transaction() else self._as_writer(), self.atomic():
             yield
+
+    def run(self, sql: str, params: tuple[Any, ...]) -> sqlite3.Cursor:
+        """Peewee's `execute_sql` costs as much as a small statement. Its log and its hooks still get each statement."""
+        if self.query_hooks or _statements.isEnabledFor(logging.DEBUG):
+            return self.execute_sql(sql, params)  # type: ignore[no-any-return, no-untyped-call]
+        try:
+            return self.connection().execute(sql, params)  # type: ignore[no-any-return, no-untyped-call]
+        except sqlite3.Error:
+            with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
+                raise
 
     def close_writer(self) -> None:
         """Wait for a running transaction, then close the writer connection and with it its lock on the file."""
@@ -149,10 +161,14 @@ class SqlDatabase:
 
     def run(self, sql: str, *params: Any) -> Any:
         """Plain SQL: building the frequent statements through Peewee each time costs more than running them."""
+        db = self.proxy.obj
+        if isinstance(db, SqliteOneWriter):
+            return db.run(sql, params)
         return self.proxy.execute_sql(_in_dialect(sql, self.is_postgres()), params)
 
     def fetch(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        return list(self.run(sql, *params).fetchall())
+        found: list[tuple[Any, ...]] = self.run(sql, *params).fetchall()
+        return found
 
     def one(self, sql: str, *params: Any) -> tuple[Any, ...] | None:
         return next(iter(self.fetch(sql, *params)), None)

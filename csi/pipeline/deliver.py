@@ -39,7 +39,7 @@ def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
         exclusive_on_sqlite(DELIVERY_SECTION),
         writing(),
     ):  # committed before anything is sent: a crash leaves an attempt and a lease behind
-        claimed = _claim(rt, batch_id)
+        claimed = _claim(rt, batches.find(batch_id), batches.sending(rt.now()))
     while claimed is not None:
         is_suspect = claimed.batch.crashes > 0
         wakes, claimed = _send_and_settle(rt, claimed, end)
@@ -72,17 +72,19 @@ def _use_slot(
     opened = [wake for lane in flushes for wake in flush.open_due(rt, str(lane.key))]
     if not continues:
         return [*rest, *opened, *_wake_next(rt, batch)], None
-    following_id = _next_ready(rt, batch)
-    following = None if following_id is None else _claim(rt, following_id)
+    sending = batches.sending(rt.now())
+    following = _claim(rt, _next_ready(rt, batch), sending)
     others = [wake for wake in opened if following is None or wake.key != following.batch.id]
     # Only as many as there are free slots: each thread that ends claims its next batch without a wake-up.
-    used = sum(it.count for it in _own(rt, batches.sending(rt.now()), batch.tier))
+    if following is not None:
+        sending = [*sending, Sending(following.batch.destination, following.batch.tier, is_own=True, count=1)]
+    used = sum(it.count for it in _own(rt, sending, batch.tier))
     return [*rest, *others[: max(_slots(rt, batch.tier) - used, 0)]], following
 
 
 def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
-    number = _next_ready(rt, batch)
-    return [] if number is None else [Wake("deliver", number, urgent=batch.tier == "urgent")]
+    found = _next_ready(rt, batch)
+    return [] if found is None else [Wake("deliver", found.id, urgent=batch.tier == "urgent")]
 
 
 def _wake_suspect(rt: Runtime) -> list[Wake]:
@@ -91,24 +93,25 @@ def _wake_suspect(rt: Runtime) -> list[Wake]:
     return [] if number is None else [Wake("deliver", number)]
 
 
-def _next_ready(rt: Runtime, batch: Batch) -> int | None:
+def _next_ready(rt: Runtime, batch: Batch) -> Batch | None:
     return batches.next_ready(batch.destination, rt.now(), urgent=batch.tier == "urgent")
 
 
 # ── claiming ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _claim(rt: Runtime, batch_id: int) -> ClaimedBatch | None:
-    """Claim a due batch and write its attempt. None: it may not be sent now, or another thread has it."""
-    now, found = rt.now(), batches.find(batch_id)
+def _claim(rt: Runtime, found: Batch | None, sending: list[Sending]) -> ClaimedBatch | None:
+    """Claim a due batch and write its attempt. None: it may not be sent now, or another thread has it. `sending` was
+    read in this transaction."""
+    now = rt.now()
     if found is None or found.state not in batches.UNSETTLED or found.destination not in rt.destinations:
         return None
     destination, row = rt.destinations[found.destination], destinations.get(found.destination)
-    if not _may_send(rt, found, row, now):
+    if not _may_send(rt, found, row, sending, now):
         return None
     if found.state == "sending" and found.crashes and suspects.batch_must_wait(found.id, now):
         return None  # rescue wakes it again
-    batch = batches.claim(batch_id, now, destination.receiver.timeout + LEASE_MARGIN)
+    batch = batches.claim(found.id, now, destination.receiver.timeout + LEASE_MARGIN)
     if batch is None:
         return None
     # The process ended between claim and commit. Whether the receiver has the events is unknown: they are sent again.
@@ -123,7 +126,7 @@ def _claim(rt: Runtime, batch_id: int) -> ClaimedBatch | None:
     return ClaimedBatch(batch, rows, destination, attempt_id, request_id, form)
 
 
-def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> bool:
+def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, sending: list[Sending], now: float) -> bool:
     """A batch that may not be sent waits longer or is dissolved; none is lost."""
     if not rt.settings.features.delivery:
         return False
@@ -139,16 +142,16 @@ def _may_send(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> boo
     if state != "accepting" and not batch.probe:
         batches.release_waiting(batch.destination, keep=row.canary, now=now)
         return batch.id == row.canary
-    return _has_slot(rt, batch, row, now)
+    return _has_slot(rt, batch, row, sending)
 
 
-def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, now: float) -> bool:
+def _has_slot(rt: Runtime, batch: Batch, row: DestinationRow, sending: list[Sending]) -> bool:
     """Urgent batches have slots of their own: no other lane takes them, and they take none of the others'. So have
     streamed events, where the worker has threads for them.
 
     With several destinations each leaves one slot to the others, so that a slow receiver does not block them.
     """
-    sending, slots = batches.sending(now), _slots(rt, batch.tier)
+    slots = _slots(rt, batch.tier)
     own = _own(rt, sending, batch.tier)
     to_destination = sum(it.count for it in own if it.destination == batch.destination)
     fair_part = slots if len(rt.destinations) == 1 else max(slots - 1, 1)

@@ -261,11 +261,11 @@ def overdue(now: float, limit: int = 200) -> list[int]:
     return ids
 
 
-def next_ready(destination: str, now: float, *, urgent: bool) -> int | None:
+def next_ready(destination: str, now: float, *, urgent: bool) -> Batch | None:
     """A due batch that waits for a free slot: to this destination first."""
     lanes = "tier = 'urgent'" if urgent else "tier <> 'urgent'"
     sql = (
-        f"SELECT id FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? AND {lanes} "
-        "ORDER BY destination <> ?, id LIMIT 1"
+        f"SELECT {_COLUMNS} FROM batches WHERE {_UNSETTLED_SQL} AND state = 'ready' AND next_attempt_at <= ? "
+        f"AND {lanes} ORDER BY destination <> ?, id LIMIT 1"
     )
-    return number(sql, now, destination) or None
+    return fetch_one(Batch, sql, now, destination)

@@ -383,10 +383,10 @@ def test_a_place_that_becomes_free_goes_to_whoever_waits():
     first, second, urgent = (open_batch(add_events(name)[-1:], tier=tier) for name, tier in LANES_OF.items())
     db.run("UPDATE batches SET destination = 'elsewhere', tier = 'standard' WHERE id = ?", first)
     db.run("UPDATE batches SET tier = ? WHERE id = ?", "urgent", urgent)
-    assert batches.next_ready("default", NOW, urgent=False) == second, "the same receiver comes first"
-    assert batches.next_ready("elsewhere", NOW, urgent=False) == first
-    assert batches.next_ready("a third", NOW, urgent=False) == first
-    assert batches.next_ready("a third", NOW, urgent=True) == urgent
+    assert batches.next_ready("default", NOW, urgent=False).id == second, "the same receiver comes first"
+    assert batches.next_ready("elsewhere", NOW, urgent=False).id == first
+    assert batches.next_ready("a third", NOW, urgent=False).id == first
+    assert batches.next_ready("a third", NOW, urgent=True).id == urgent
 
 
 def test_an_event_is_delivered_when_every_destination_has_it():
