@@ -165,6 +165,7 @@ def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
         "tier": event.tier,
         "first_seen_at": iso(event.first_seen_at),
         "delivered_at": iso(event.delivered_at),
+        "removed_at": iso(event.removed_at),
         "destinations": api_models.TimelineJson.of(found).model_dump()["destinations"],
         "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
         "event": csi.store.events.as_contract(row, row.emitted_at),
@@ -176,6 +177,8 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"state      {found['state']}  ({found['tier']})"
     yield f"first seen {found['first_seen_at']}"
     yield f"delivered  {found['delivered_at'] or '–'}"
+    if found["removed_at"]:
+        yield f"removed    {found['removed_at']}  its video was deleted or made private"
     for leg in found["destinations"]:
         yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
     for one in found["attempts"]:
@@ -249,6 +252,7 @@ def _brief_dict(one: EventRow) -> dict[str, Any]:
         "occurred_at": one.occurred_at,
         "first_seen_at": iso(one.first_seen_at),
         "delivered_at": iso(one.delivered_at),
+        "removed_at": iso(one.removed_at),
         "title": one.subject.get("title"),
         "url": one.subject.get("url"),
     }

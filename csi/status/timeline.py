@@ -239,7 +239,7 @@ def _finished(name: str, found: ItemRows) -> DeliveryState:
 
 _ORDER = (
     *("occurred", "seen", "stored", "batched", "attempt", "split", "released"),
-    *("dead", "replayed", "discarded", "delivered"),
+    *("dead", "replayed", "discarded", "delivered", "removed"),
 )
 """The order of steps that have the same time."""
 
@@ -256,6 +256,8 @@ def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
             took = event.delivered_at - event.first_seen_at
             text = f"delivered to every destination, {took:.1f} s after it was first seen"
             yield TimelineEntry(event.delivered_at, "delivered", text, {"seconds": round(took, 3)})
+        if event.removed_at is not None:
+            yield TimelineEntry(event.removed_at, "removed", "its video was deleted or made private, the hub says")
     for batch in found.batches:
         yield from _batch_steps(batch)
     for attempt in found.attempts:

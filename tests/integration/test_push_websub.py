@@ -3,10 +3,12 @@
 import pytest
 
 from csi.pipeline import subscribe
+from csi.status import timeline
 from csi.status.source_problems import is_on_time
 from csi.status.verdict import is_overdue
 from csi.store import db, inbound_messages, subscriptions, watches
 from csi.store.models import Event, Watch
+from csi.store.queries import event_search
 from tests.rigs.push import push_rig
 
 
@@ -207,7 +209,11 @@ def test_a_removed_video_is_marked_and_its_event_is_optional(tmp_path, clock, wa
         rig.push_removal(video)
         rig.push_removal("neverseen01")
         rig.line.wait(5)
-        assert Event.get(dedupe_key=f"youtube:video:{video}").removed_at is not None
+        key = f"youtube:video:{video}"
+        row = Event.get(dedupe_key=key)
+        assert event_search.find(row.event_id).removed_at == row.removed_at
+        steps = {step.what: step.at for step in timeline.timeline_of(rig.rt, key).steps}
+        assert steps["removed"] == row.removed_at
         removed = rig.received("video_removed")
         assert [event["subject"]["title"] for event in removed] == (["Gone soon"] if wanted else [])
 

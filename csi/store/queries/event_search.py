@@ -9,7 +9,8 @@ from csi.store.db import column, fetch, fetch_all, fetch_one, is_postgres, marks
 
 _SELECT = (
     "SELECT e.id, e.event_id, e.dedupe_key, e.source, e.event_type, e.occurred_at, e.subject_json, e.state, e.tier, "
-    "e.first_seen_at, e.delivered_at, w.name, w.ref, e.watch_id FROM events e LEFT JOIN watches w ON w.id = e.watch_id"
+    "e.first_seen_at, e.delivered_at, w.name, w.ref, e.watch_id, e.removed_at FROM events e "
+    "LEFT JOIN watches w ON w.id = e.watch_id"
 )
 
 
@@ -31,6 +32,8 @@ class EventRow:
     watch_name: str | None
     watch_ref: str | None
     watch_id: int | None = None
+    removed_at: float | None = None
+    """Since when its video is deleted or private, if a hub announced it."""
 
     @property
     def subject(self) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class EventHistoryRow:
     watch_id: int | None
     first_seen_at: float
     delivered_at: float | None
+    removed_at: float | None
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def inbox_row(key: str) -> InboxRow | None:
 def events_of(key: str) -> list[EventHistoryRow]:
     sql = (
         "SELECT id, event_id, dedupe_key, source, event_type, occurred_at, subject_json, state, tier, watch_id, "
-        "first_seen_at, delivered_at FROM events WHERE dedupe_key = ? ORDER BY id"
+        "first_seen_at, delivered_at, removed_at FROM events WHERE dedupe_key = ? ORDER BY id"
     )
     return fetch_all(EventHistoryRow, sql, key)
 
