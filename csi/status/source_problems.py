@@ -1,7 +1,7 @@
 """Problems of sources: what is not read, what is gone, empty, stale or quiet, and what the API refuses. Rules; pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -19,10 +19,13 @@ ON_TIME_SECONDS = 120.0
 """The least time that a watch with a short interval gets to count as polled on time."""
 NAMES = 5
 
-FEEDS = "feed"
+FEEDS, REDDIT = "feed", "reddit_subreddit"
+YOUTUBE = ("youtube_playlist", "youtube_channel_rss")
 REDDIT_OAUTH = "reddit_oauth"
 REPORTED = "the API reported its daily quota as used up"
 HOUR, DAY = 3600.0, 86_400.0
+LASTING = 6 * HOUR
+"""A watch that fails alone for so long is reported: shorter faults pass."""
 
 
 def problems(facts: SystemFacts) -> Iterator[Problem]:
@@ -43,13 +46,14 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
     if not facts.polling or facts.clock_hold is not None:
         return
     yield from _slowed(facts)
-    for plan in facts.sources:
-        yield from _not_read(plan, facts)
+    stale = [one for plan in facts.sources for one in _not_read(plan, facts)]
+    yield from stale
     for host in facts.outages:
         yield _outage(host, facts)
     yield from _denied(facts)
     yield from _gone(facts)
     yield from _empty(facts)
+    yield from _failing(facts, {one.subject for one in stale})
     yield from _stale_feeds(facts)
     yield from _quiet(facts)
 
@@ -234,16 +238,16 @@ def _api_units(facts: SystemFacts) -> Iterator[Problem]:
 
 def _denied(facts: SystemFacts) -> Iterator[Problem]:
     """Watches that may not be read; those of one source and day are one problem."""
-    denied = [one for one in facts.watches if one.error_kind == "denied" and one.errors > 0]
+    denied = [one for one in facts.watches if one.error_kind == "denied" and one.errors > 0 and one.gone_at is None]
     for source, day, found in _by_day((one.health_since or facts.now, one) for one in denied):
+        with_credentials = " with the configured credentials" if source in YOUTUBE else ""
         yield Problem(
             "watch_denied",
             f"{source} {day}",
             "degraded",
-            f"{source}: {_watches(len(found))} not readable with the configured credentials: {_names(found)}",
+            f"{source}: {_watches(len(found))} not readable{with_credentials}: {_names(found)}",
             "their new items are not seen",
-            "make them public or unlisted, set the owner's `YOUTUBE_OAUTH_REFRESH_TOKEN`, or remove them: "
-            "`csi sources list`",
+            _denied_remedy(source),
             min(one.health_since or facts.now for one in found),
             fails=("alert",),
             cause=_common_error(found),
@@ -252,17 +256,30 @@ def _denied(facts: SystemFacts) -> Iterator[Problem]:
         )
 
 
+def _denied_remedy(source: str) -> str:
+    if source in YOUTUBE:
+        own = "make them public or unlisted, set the owner's `YOUTUBE_OAUTH_REFRESH_TOKEN`"
+    elif source == FEEDS:
+        own = "set `authorization_env` for a private feed, `net.allowed_private_hosts` for a host of your own network"
+    else:
+        own = "correct their credentials"
+    return f"{own}, or remove them: `csi sources list` shows the error of each"
+
+
 def _gone(facts: SystemFacts) -> Iterator[Problem]:
     """Watches that are suspect or dead; those of one source and day are one problem."""
     gone = [(one.gone_at, one) for one in facts.watches if one.gone_at is not None]
     for source, day, found in _by_day(gone):
-        dead = sum(one.health == "dead" for one in found)
+        # Elsewhere a watch is dead because its source says so: a feed that answers 410.
+        dead = sum(one.health == "dead" for one in found) if source in YOUTUBE else 0
+        is_gone = all(one.error_kind == "gone" for one in found)
+        often = "once a day" if is_gone else "every three hours" if source == REDDIT else "once an hour"
         yield Problem(
             "watch_gone",
             f"{source} {day}",
             "notice",
             f"{source}: {_watches(len(found))} gone since {day}: {_names(found)}",
-            "no new item of them is seen; each is still polled once an hour",
+            f"no new item of them is seen; each is still polled {often}",
             "open them in a browser; remove what no longer exists from the configuration, or `csi sources pause WATCH`",
             min(one.gone_at or facts.now for one in found),
             fails=("alert",),
@@ -299,6 +316,34 @@ def _empty(facts: SystemFacts) -> Iterator[Problem]:
         )
 
 
+def _failing(facts: SystemFacts, stale: Collection[str]) -> Iterator[Problem]:
+    """Watches that fail alone, and for long; where a whole source or host fails, that is the problem."""
+    away = {host.host for host in facts.outages}
+    reported = ("denied", "auth", "quota", "budget")
+    failing = [
+        (one.health_since, one)
+        for one in facts.watches
+        if one.health in ("backing_off", "throttled") and one.error_kind not in reported and one.host not in away
+        if one.health_since is not None and facts.now - one.health_since >= LASTING
+        if one.source not in stale and not _is_empty_feed(one)
+    ]
+    for source, day, found in _by_day(failing):
+        since = [one.health_since or facts.now for one in found]
+        yield Problem(
+            "watch_gone",
+            f"{source} failing {day}",
+            "notice",
+            f"{source}: {_watches(len(found))} not readable since {day}: {_names(found)}",
+            "no new item of them is seen; each is still tried, at least once an hour",
+            "`csi sources list` shows the error of each; correct the address in the configuration, or "
+            "`csi sources pause WATCH`",
+            min(since),
+            fails=("alert",),
+            cause=_common_error(found),
+            revision=int(max(since)),
+        )
+
+
 def _stale_feeds(facts: SystemFacts) -> Iterator[Problem]:
     for source, found in _by_source(one for one in facts.watches if one.stale_since is not None):
         yield Problem(
@@ -323,7 +368,8 @@ def _quiet(facts: SystemFacts) -> Iterator[Problem]:
             f"{source}: {len(found):,} of {len(facts.watches_of(source)):,} watches had no news for longer than usual: "
             f"{_names(found, rhythm=True)}",
             "the creators publish less, or these feeds are stale",
-            "open them in a browser and compare; with `YOUTUBE_API_KEY` set, CSI compares them itself once a day",
+            "open them in a browser and compare"
+            + ("; with `YOUTUBE_API_KEY` set, CSI compares them itself once a day" if source in YOUTUBE else ""),
             min((one.last_success_at or 0.0) - (quiet_seconds(one) or 0.0) for one in found),
         )
 

@@ -227,3 +227,35 @@ def test_a_hub_announces_videos_and_what_publishers_say_and_fails_as_told(clock)
         assert client.post("/sim/hub", json=body).status_code == 400, body
     assert client.post("/sim/push", json={"video": "dQw4w9WgXcQ"}).status_code == 400
     assert client.post("/hub", data={"hub.mode": "subscribe"}).status_code == 400
+
+
+@pytest.mark.parametrize("fault", ["html", "throttled"])
+def test_a_feed_that_fails_alone_for_hours_is_a_notice(tmp_path, clock, fault):
+    with installed(tmp_path, clock, "rss", "atom", "json") as (line, site):
+        line.run()
+        line.wait(400, step=60)
+        site.set_fault("rss-1", fault)
+        line.wait(5 * HOUR, step=120)
+        assert problems(line.rt) == {}
+        line.wait(2 * HOUR, step=120)
+        found = problems(line.rt)
+        assert set(found) == {"watch_gone"}
+        assert (found["watch_gone"].severity, "The rss-1" in found["watch_gone"].what) == ("notice", True)
+        site.set_fault("rss-1", "")
+        line.wait(HOUR, step=120)
+        assert problems(line.rt) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem", "cause", "words"),
+    [("gone", "watch_gone", "gone for good", "once a day"), ("denied", "watch_denied", "403", "`authorization_env`")],
+)
+def test_the_problem_of_a_feed_has_a_remedy_for_feeds(tmp_path, clock, fault, problem, cause, words):
+    with installed(tmp_path, clock, "rss", "atom", "json") as (line, site):
+        line.run()
+        site.set_fault("rss-1", fault)
+        line.wait(1000, step=60)
+        found = problems(line.rt)[problem]
+        assert cause in found.cause
+        assert words in f"{found.effect} {found.remedy}"
+        assert "YOUTUBE" not in found.remedy
