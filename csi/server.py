@@ -37,6 +37,9 @@ PROXY_HEADERS = (
     *("forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
     *("x-forwarded-server", "x-client-ip", "cf-connecting-ip", "true-client-ip"),
 )
+SPARE_PIECES, BYTES_PER_PIECE = 1_000, 16
+"""A body may come in this many pieces of any size, and in one more for each so many bytes."""
+
 OPEN_FILES = 8192
 LOG_SECONDS = 10.0
 HEARTBEAT_TICKS = 50
@@ -188,15 +191,35 @@ class OpenConnections:
         connection.transport.abort()
 
 
+class RequestParser(h11.Connection):
+    """h11 that refuses a body in chunks of a few bytes. Each chunk takes as long as a small request, and asyncio reads
+    40,000 of them at once: a hundred connections would keep every other client waiting for 20 s."""
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(h11.SERVER, head_bytes)
+        self._pieces = self._bytes = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._pieces = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._pieces, self._bytes = self._pieces + 1, self._bytes + len(event.data)
+            if self._pieces > SPARE_PIECES + self._bytes // BYTES_PER_PIECE:
+                raise h11.RemoteProtocolError("the body comes in pieces of a few bytes")
+        return event
+
+
 class BoundedConnection(H11Protocol):
     """One connection, closed when its next request head is not complete in time. uvicorn alone waits without limit."""
 
     _deadline: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, open_connections: OpenConnections, head_seconds: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, open_connections: OpenConnections, limits: ServerLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = RequestParser(limits.head_bytes)
         self._open_connections = open_connections
-        self._head_seconds = head_seconds
+        self._head_seconds = limits.head_seconds
 
     @property
     def is_idle(self) -> bool:
@@ -277,9 +300,7 @@ class LimitedServer(uvicorn.Server):
         self._accept_errors = RareLine("connections cannot be accepted")
 
         def protocol(*args: Any, **kwargs: Any) -> BoundedConnection:
-            return BoundedConnection(
-                *args, **kwargs, open_connections=self.open_connections, head_seconds=limits.head_seconds
-            )
+            return BoundedConnection(*args, **kwargs, open_connections=self.open_connections, limits=limits)
 
         # No limit_concurrency: uvicorn counts idle connections and would answer 503 to valid requests during an attack.
         config = uvicorn.Config(
@@ -296,7 +317,6 @@ class LimitedServer(uvicorn.Server):
             backlog=max(1, min(ACCEPTS_PER_TURN, self.open_connections.cap // 8)),
             timeout_keep_alive=5,
             timeout_graceful_shutdown=limits.grace_seconds,
-            h11_max_incomplete_event_size=limits.head_bytes,
         )
         super().__init__(config)
 

@@ -41,7 +41,8 @@ class JsonSerializer:
 
     def deserialize(self, data: bytes) -> Message:
         """Nothing of the message is parsed before its signature is known to be ours."""
-        data = bytes(data)
+        if not isinstance(data, bytes):  # SQLite keeps any type; bytes() of a number takes that much memory
+            raise UnreadableMessage("the message is not a string of bytes")
         body = data[_SIGNATURE_END + 1 :]
         signed = PREFIX + self._signature(body) + b":"
         if not hmac.compare_digest(data[: _SIGNATURE_END + 1], signed):
@@ -64,7 +65,7 @@ class JsonSerializer:
 
 def is_from_1_0(data: bytes) -> bool:
     """Whether version 1.0.0 wrote this message: a pickle, a colon, and a SHA-1 signature. It is not opened."""
-    return _SIGNED_PICKLE.fullmatch(bytes(data)) is not None
+    return isinstance(data, bytes) and _SIGNED_PICKLE.fullmatch(data) is not None
 
 
 def _iso(moment: datetime) -> str:

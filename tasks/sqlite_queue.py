@@ -117,7 +117,9 @@ class SqliteQueueStorage(SqliteStorage):
             cursor.execute(_TAKE, (self.name, AT_ONCE))
             found = cursor.fetchall()
         for number, data, priority in found:
-            heapq.heappush(self._taken, (-(priority or 0), number, bytes(data)))
+            # Another program may have written any type into both columns. An empty message is dropped.
+            rank = float(priority) if isinstance(priority, int | float) else 0.0
+            heapq.heappush(self._taken, (-rank, number, data if isinstance(data, bytes) else b""))
 
     def return_taken(self) -> None:
         """Write the messages that no thread has begun back into the file, for the next start."""

@@ -13,9 +13,14 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST = ipaddress.ip_network("2000::/3")
 """What IPv6 assigns on the public internet. Outside are site-local addresses and forms that carry an IPv4 address."""
 _TUNNELS = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
+_OTHER_CARRIERS = (ipaddress.ip_network("::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+"""IPv4-compatible addresses, and NAT64 of a local network: the last 32 bits are an IPv4 address."""
 
-_METADATA = frozenset({"fd00:ec2::254", "100.100.100.200"})
-"""Services that hand out a machine's credentials and are not in the link-local range."""
+_METADATA = frozenset(
+    {"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"}
+)
+"""Services of Amazon, Google, Alibaba, Azure and Oracle that hand out a machine's credentials and are not in the
+link-local range."""
 
 
 _LOCAL_DOMAINS = frozenset(
@@ -87,6 +92,10 @@ def is_metadata(address: str) -> bool:
     except ValueError:
         return False
     inner = _carried(found) or found
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.sixtofour or inner
+        if any(found in network for network in _OTHER_CARRIERS):
+            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
     return inner.is_link_local or inner.is_multicast or inner.is_unspecified or str(inner) in _METADATA
 
 
@@ -101,7 +110,7 @@ def is_public(address: str) -> bool:
         return is_public(str(inner))
     if found.version == 6 and (found not in _UNICAST or any(found in tunnel for tunnel in _TUNNELS)):
         return False
-    return found.is_global and not found.is_multicast
+    return found.is_global and not found.is_multicast and str(found) not in _METADATA
 
 
 def _carried(found: Address) -> ipaddress.IPv4Address | None:

@@ -31,6 +31,12 @@ def put_forged(url, file) -> int:
         storage.enqueue(data, 90)
         storage.add_to_schedule(data + b" ", datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
         storage.add_to_schedule(data, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+    if "://" not in url:
+        # SQLite keeps any type in any column; bytes() of this number would take 300 GB.
+        insert = "insert into task (queue, data, priority) values ('csi', ?, ?)"
+        for row in (("text", 90), (300_000_000_000, 90), (messages[0], "high"), (0.5, 1e308)):
+            storage.sql(insert, row, commit=True)
+        storage.sql("insert into schedule (queue, data, timestamp) values ('csi', 'text', 1)", commit=True)
     size = storage.queue_size() + storage.schedule_size()
     storage.close()
     return size

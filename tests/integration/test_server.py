@@ -253,6 +253,17 @@ def test_mutated_requests_are_answered_or_closed_without_an_error(port: int, cap
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+@pytest.mark.parametrize(("size", "status"), [(1, b"400"), (20, b"200")])
+def test_a_body_in_chunks_of_a_few_bytes_is_refused(port: int, size: int, status: bytes) -> None:
+    """Where the event loop is concerned, 2,000 of them are 2,000 requests."""
+    chunk = b"%x\r\n%s\r\n" % (size, b"x" * size)
+    head = b"POST /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(port) as wire:
+        with suppress(ConnectionError):  # the server may close before it has read the rest
+            wire.sendall(head + 2_000 * chunk + b"0\r\n\r\n")
+        assert wire.recv(65_536).startswith(b"HTTP/1.1 " + status)
+
+
 def test_two_lengths_of_one_body_end_the_connection(port: int) -> None:
     """A proxy that reads the other length would take what follows the body for the request of another client."""
     smuggled = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"

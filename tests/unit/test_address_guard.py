@@ -3,7 +3,7 @@
 import pytest
 
 from csi.net import AddressGuard
-from csi.net.address_guard import ConfiguredHosts, is_public
+from csi.net.address_guard import ConfiguredHosts, is_metadata, is_public
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
@@ -17,12 +17,38 @@ def test_public(address):
         *("127.0.0.1", "127.8.9.1", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
         *("100.64.0.1", "192.0.0.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "240.0.0.1"),
         *("::1", "::", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
-        *("fec0::1", "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1", "5f00::1"),
+        *(
+            "168.63.129.16",
+            "::ffff:168.63.129.16",
+            "fd20:ce::254",
+            "fec0::1",
+            "::7f00:1",
+            "::ffff:0:7f00:1",
+            "64:ff9b:1::7f00:1",
+            "5f00::1",
+        ),
         *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:0:4136:e378::", "localhost", "", "1.2.3"),
     ],
 )
 def test_not_public(address):
     assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "0.0.0.0", "::"),
+        *("fd00:ec2::254", "fd20:ce::254", "fe80::a9fe:a9fe%eth0", "::ffff:169.254.169.254", "::ffff:168.63.129.16"),
+        *("64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::", "::a9fe:a9fe"),
+    ],
+)
+def test_services_of_a_clouds_host_in_every_form(address):
+    assert is_metadata(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.0.0.5", "fd00::1", "93.184.216.34", "64:ff9b:1::a00:5"])
+def test_other_addresses_are_no_services_of_a_clouds_host(address):
+    assert not is_metadata(address)
 
 
 @pytest.mark.parametrize(
