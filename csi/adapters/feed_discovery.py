@@ -18,7 +18,7 @@ MAX_TRIED = 6
 
 TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json", "application/json", "text/xml")
 PATHS = ("/feed", "/feed.xml", "/rss.xml", "/atom.xml", "/index.xml")
-_LINK_HEADER = re.compile(r'<([^<>]{1,2000})>\s*;[^,]*\brel="?alternate"?[^,]*')
+_LINK_HEADER = re.compile(r'<([^<>]{1,2000})>\s{0,100};[^,]{0,500}?\brel="?alternate\b')
 
 
 @dataclass(frozen=True)

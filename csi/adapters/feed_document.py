@@ -53,8 +53,13 @@ _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9._:-]{1,40})", re.I)
 _BARE_AMPERSAND = re.compile(r"&(?!#\d{1,7};|#x[0-9a-fA-F]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};)")
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _LONG_TAG = re.compile(rf"<[^<>]{{{LONGEST_TAG}}}")
-# Bounded repeats: the time for a hostile text grows with its length, not with its square.
-_MARKUP = re.compile(r"(?s)<!--.{0,2000}?-->|<(script|style)\b.{0,5000}?</\1\s*>|<[^<>]{0,2000}>")
+_TAG = re.compile(r"<[^<>]{0,2000}>")
+_HIDDEN = (
+    ("-->", re.compile(r"(?s)<!--.*?-->")),
+    ("</script", re.compile(r"(?s)<script\b.*?</script[^<>]*>?")),
+    ("</style", re.compile(r"(?s)<style\b.*?</style[^<>]*>?")),
+)
+"""How each part of a page that no reader sees ends, and the whole of it."""
 _LINKED = re.compile(r"""<a\s+href=["']([^"'<>]{1,2000})["']\s*>\s*\[link\]""")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
          (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
@@ -384,8 +389,13 @@ def plain_text(markup: Any) -> str:
     """HTML as text in one line, cut."""
     if not isinstance(markup, str):
         return ""
-    text = html.unescape(_MARKUP.sub(" ", markup[: 4 * MAX_TEXT]))
-    return clean(" ".join(text.split()), TEXT_CHARS)
+    text = markup[: 4 * MAX_TEXT]
+    for ending, hidden in _HIDDEN:
+        last = text.rfind(ending)
+        # Behind the last ending each beginning would be searched to the end of the text, in vain.
+        end = (text.find(">", last) + 1 or len(text)) if last >= 0 else 0
+        text = hidden.sub(" ", text[:end]) + text[end:]
+    return clean(" ".join(html.unescape(_TAG.sub(" ", text)).split()), TEXT_CHARS)
 
 
 def _title(value: Any) -> str:

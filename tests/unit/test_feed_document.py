@@ -158,6 +158,9 @@ HOSTILE = {
     "categories": rss("<item>" + "<category>a</category>" * 20_000 + "</item>"),
     "enclosures": rss("<item>" + "<enclosure url='http://e.org/1'/>" * 20_000 + "</item>"),
     "comments in text": rss("<item><description>" + "&lt;!--" * 100_000 + "</description></item>"),
+    "comments in many texts": json.dumps(
+        {"items": [{"id": str(number), "content_html": "<!--<style " * 8_000} for number in range(40)]}
+    ).encode(),
     "open tags": b"<rss><channel>" + b"<" * 500_000,
     "ampersands": b"<rss><channel><item><title>" + b"&" * 500_000,
 }

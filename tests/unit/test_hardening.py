@@ -1,12 +1,14 @@
 """Small findings of a security review: input that must not be believed, and what must not be handed on."""
 
 import random
+import time
 from types import SimpleNamespace
 
 import pytest
 from starlette.datastructures import Headers
 
 from csi import notifications
+from csi.adapters import feed_discovery
 from csi.adapters.youtube import feed_guard, video_fields
 from csi.adapters.youtube.api import ApiPage
 from csi.adapters.youtube.api_errors import api_json
@@ -74,6 +76,13 @@ def test_audio_command_gets_no_secret(monkeypatch):
 def test_white_space_before_a_feed_is_accepted():
     feed = b'\n \r\n<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"></feed>'
     assert feed_guard.checked(feed).startswith(b"<feed")
+
+
+def test_the_links_of_hostile_headers_are_found_in_little_time():
+    answer = HttpResponse(200, HttpHeaders([("link", "<a>;" * 5_000)] * 5), b"", "https://a.example")
+    began = time.process_time()
+    assert list(feed_discovery._candidates(answer, "https://a.example/"))
+    assert time.process_time() - began < 3, "far above what it takes; a search to the end of the line takes twice that"
 
 
 @pytest.mark.parametrize("word", ["null", "None", "undefined"])
