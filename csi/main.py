@@ -53,7 +53,7 @@ def _run() -> int:
             hook_host, hook_port = hook_door.getsockname()[:2]
             log.info("hooks are served at an address of their own", host=hook_host, port=hook_port)
         app = create_app(lambda: rt, address=local_url(host, port), hook_port=hook_port)
-        code = server.run(app, door, server.ServerLimits(), hook_door)
+        code = server.run(app, door, server.ServerLimits(), hook_door, settings.web.trusted_proxies)
     # At the end, release the leases of this process: a poll that was cut off is due again at once.
     try:
         with db.reading():

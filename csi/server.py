@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
@@ -19,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csi import systemd
@@ -120,7 +122,13 @@ def leave_on_signals() -> None:
         signal.signal(number, _leave)
 
 
-def run(app: Starlette, door: socket.socket, limits: ServerLimits, second: socket.socket | None = None) -> int:
+def run(
+    app: Starlette,
+    door: socket.socket,
+    limits: ServerLimits,
+    second: socket.socket | None = None,
+    trusted_proxies: Sequence[str] = (),
+) -> int:
     """Serve until TERM or INT; requests being handled are finished within the grace period. Returns the exit code."""
     doors = [door] if second is None else [door, second]
     if not all(_is_loopback(one.getsockname()[0]) for one in doors):
@@ -130,7 +138,7 @@ def run(app: Starlette, door: socket.socket, limits: ServerLimits, second: socke
     except RuntimeError as error:
         raise NoThreads from error
     try:
-        LimitedServer(app, limits).run(sockets=doors)
+        LimitedServer(app, limits, trusted_proxies).run(sockets=doors)
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -293,7 +301,7 @@ class OneLength:
 class LimitedServer(uvicorn.Server):
     """uvicorn within limits. It sends heartbeats to the service manager from its loop: a blocked loop sends none."""
 
-    def __init__(self, app: Starlette, limits: ServerLimits) -> None:
+    def __init__(self, app: Starlette, limits: ServerLimits, trusted_proxies: Sequence[str] = ()) -> None:
         files = raise_file_limit()
         # Half of the file handles stay free for the database and for connections accepted but not yet counted.
         self.open_connections = OpenConnections(min(limits.connections, files // 2))
@@ -304,7 +312,8 @@ class LimitedServer(uvicorn.Server):
 
         # No limit_concurrency: uvicorn counts idle connections and would answer 503 to valid requests during an attack.
         config = uvicorn.Config(
-            OneLength(app),
+            # A client that guesses tokens must not lock out all others behind the same proxy.
+            OneLength(ProxyHeadersMiddleware(app, [*trusted_proxies]) if trusted_proxies else app),  # type: ignore[arg-type]
             http=protocol,  # type: ignore[arg-type]  # uvicorn only calls it
             ws="none",
             loop="asyncio",

@@ -62,6 +62,17 @@ def check_interval(seconds: float) -> float:
 Interval = Annotated[Seconds, AfterValidator(check_interval)]
 
 
+def _check_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError("expected an address or a network such as 10.0.0.0/8") from error
+    return text
+
+
+Network = Annotated[str, AfterValidator(_check_network)]
+
+
 class PlainHttpError(ValueError):
     """Plain http to another machine."""
 

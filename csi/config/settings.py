@@ -27,6 +27,7 @@ from csi.config.setting_types import (
     MaintenanceWindow,
     Model,
     Name,
+    Network,
     PublicUrl,
     SourceUrl,
     TierName,
@@ -166,6 +167,9 @@ class WebSettings(Model):
     port: int = Field(8091, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
         ("127.0.0.1", "localhost", "[::1]"), description="Accepted Host headers for /admin and the dashboard"
+    )
+    trusted_proxies: tuple[Network, ...] = Field(
+        (), description="Addresses and networks of your proxies: X-Forwarded-For of theirs names the client"
     )
     public_url: PublicUrl | None = Field(
         None, description="Where operators open the dashboard; notifications link to it: https://csi.example.org"

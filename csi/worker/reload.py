@@ -22,6 +22,7 @@ FIXED = (
     "web.host",
     "web.port",
     "web.allowed_hosts",
+    "web.trusted_proxies",
     "features.admin_api",
 )
 """What a running process cannot change: where its files and queue are, and what belongs to the sidecar."""

@@ -40,12 +40,16 @@ async def slow(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+async def client(request: Request) -> Response:
+    return PlainTextResponse(request.client.host if request.client else "")
+
+
 @contextmanager
-def running(limits: ServerLimits) -> Iterator[int]:
-    app = Starlette(routes=[Route("/", hello), Route("/slow", slow, methods=["POST"])])
+def running(limits: ServerLimits, trusted_proxies: tuple[str, ...] = ()) -> Iterator[int]:
+    app = Starlette(routes=[Route("/", hello), Route("/client", client), Route("/slow", slow, methods=["POST"])])
     address = server.resolve("127.0.0.1", 0, setting="--host")
     with server.listen(address, setting="--port") as door:
-        limited = LimitedServer(app, limits)
+        limited = LimitedServer(app, limits, trusted_proxies)
         thread = threading.Thread(target=limited.run, kwargs={"sockets": [door]})
         thread.start()
         try:
@@ -262,6 +266,23 @@ def test_a_body_in_chunks_of_a_few_bytes_is_refused(port: int, size: int, status
         with suppress(ConnectionError):  # the server may close before it has read the rest
             wire.sendall(head + 2_000 * chunk + b"0\r\n\r\n")
         assert wire.recv(65_536).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "client"),
+    [
+        ((), "203.0.113.7", "127.0.0.1"),
+        (("10.0.0.0/8",), "203.0.113.7", "127.0.0.1"),
+        (("127.0.0.1",), "203.0.113.7", "203.0.113.7"),
+        (("127.0.0.0/8", "10.0.0.1"), "198.51.100.1, 203.0.113.7, 10.0.0.1", "203.0.113.7"),
+        (("127.0.0.1",), None, "127.0.0.1"),
+    ],
+)
+def test_only_a_trusted_proxy_names_the_client(proxies: tuple[str, ...], forwarded: str | None, client: str) -> None:
+    """What a client writes into the header comes before what its proxy adds."""
+    with running(ServerLimits(), proxies) as port:
+        headers = {"X-Forwarded-For": forwarded} if forwarded else {}
+        assert httpx.get(f"http://127.0.0.1:{port}/client", headers=headers, trust_env=False).text == client
 
 
 def test_two_lengths_of_one_body_end_the_connection(port: int) -> None:
