@@ -136,8 +136,12 @@ def _result(rt: Runtime, event: Event, name: str, *, is_known: bool, dry_run: bo
 
 
 def _is_wanted(rt: Runtime, event: Event, name: str) -> bool:
-    tags = json.loads(event.routing_json).get("tags") or ()
-    return name in rt.destinations and rt.destinations[name].wanted.accepts(event.source, event.event_type, tags)
+    if name not in rt.destinations:
+        return False
+    tags, watch = json.loads(event.routing_json).get("tags") or (), timeline_rows.watch_name(event.watch_id)
+    return rt.destinations[name].wanted.accepts(
+        event.source, event.event_type, tags, watch=watch.ref if watch is not None else "", tier=event.tier
+    )
 
 
 def _report(rt: Runtime, results: Sequence[ResendResult], *, dry_run: bool) -> ResendReport:

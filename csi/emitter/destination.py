@@ -38,10 +38,8 @@ class EventFilter:
     watches: frozenset[str] = frozenset()
     tiers: frozenset[str] = frozenset()
 
-    def accepts(
-        self, source: str, event_type: str, tags: Iterable[str], *, watch: str | None = None, tier: str | None = None
-    ) -> bool:
-        """`watch` is the watch's own name: its playlist, channel or feed."""
+    def accepts(self, source: str, event_type: str, tags: Iterable[str], *, watch: str, tier: str) -> bool:
+        """`watch` is the watch's own name: its playlist, channel or feed; empty: the event has none."""
         return (
             (not self.sources or source in self.sources)
             and (not self.event_types or event_type in self.event_types)

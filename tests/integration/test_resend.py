@@ -99,10 +99,11 @@ def test_an_event_that_dies_when_it_is_sent_again_stays_delivered_and_its_dead_l
 
 def test_a_destination_gets_what_its_filters_accept_even_if_it_never_had_it(make_line):
     more = {"endpoint": "http://127.0.0.1:9/", "secret_env": "CSI_SECRET_MORE"}
-    named = {"wants": {**more, "sources": ["youtube_playlist"]}, "other": {**more, "sources": ["reddit"]}}
     with ScriptedReceiver() as ua:
         line = make_line(ua)
         line.wait(40)
+        wants = {"sources": ["youtube_playlist"], "watches": [Watch.get().ref], "tiers": [Event.get().tier]}
+        named = {"wants": more | wants, "other": {**more, "sources": ["reddit"]}}
         line = make_line(ua, items=0, delivery={"destinations": named}, secrets={"CSI_SECRET_MORE": "5f2b" * 8 + "a1"})
         destinations.change("wants", paused_reason="test", paused_at=line.clock())
         first = resend_by_command.resend(line.rt, pks(), "wants")
