@@ -11,7 +11,7 @@ import pytest_asyncio
 from openapi_schema_validator import OAS31Validator
 
 from csi.config import destination_secrets
-from csi.store import managed_destinations
+from csi.store import db, managed_destinations
 from csi.store.queries import audit_rows
 from csi.web import openapi
 from csi.web.app import create_app
@@ -382,6 +382,20 @@ async def test_a_destination_of_the_file_is_shown_with_the_file_and_has_no_form(
         assert "is from the configuration" in (await page.get("/destinations/fixed")).text
     assert (await page.get("/destinations/moon")).status_code == 404
     assert (await send(page, "/destinations/moon", tags="ai")).status_code == 404
+
+
+@pytest.mark.asyncio
+async def test_a_subscription_of_an_agent_is_called_so_and_can_only_be_paused_and_removed(
+    page: httpx.AsyncClient, at: OperatorRig
+) -> None:
+    await send(page, "/destinations", name="hook", **UNSIGNED)
+    with db.writing():
+        managed_destinations.set_expiry("hook", "reader", at.rt.now() + 600)
+    listed, shown = (await page.get("/destinations")).text, (await page.get("/destinations/hook")).text
+    assert "a subscription of an agent" in listed
+    assert "a subscription of an agent; it expires" in shown
+    assert all(f'action="/destinations/hook/{act}"' in shown for act in ("sample", "pause", "remove"))
+    assert not any(text in shown for text in ('action="/destinations/hook"', "hook/rotate", "added by command"))
 
 
 @pytest.mark.asyncio
