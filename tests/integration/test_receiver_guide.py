@@ -1,5 +1,6 @@
 """docs/receiver-guide.md: its receiver, as printed, accepts what CSI sends and nothing else."""
 
+import base64
 import http.client
 import json
 import threading
@@ -9,10 +10,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from csi.emitter.http import envelope
+from csi.body_template.sample import SAMPLE_EVENT
+from csi.config.destination_profiles import signing_key
+from csi.emitter.http import Receiver, envelope, send_events
+from csi.emitter.profile import Profile
+from csi.emitter.verdict import Delivered, judge
 from csi.ingester.signature import canonical, headers
+from csi.net import HttpHeaders, HttpResponse
 from csi.store import db
 from tests.fakes.pages import ROOT, blocks
+from tests.fakes.profile_receiver import WHSEC
 from tests.fakes.scripted_receiver import SECRET
 from tests.fakes.youtube import simulated_youtube
 from tests.rigs.in_process import InProcessPipeline
@@ -91,3 +98,36 @@ def test_what_is_forged_stale_or_repeated(receiver):
     assert list(seen) == ["one"]
     empty = canonical(envelope("csi-vps-01", "b3", []))
     assert post(url, empty, signed(empty))[0] == 200
+
+
+def test_the_serverless_function_accepts_what_csi_signs_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("FUNCTION_SECRET", WHSEC)
+    _, block = blocks(PAGE, "python")
+    page: dict = {}
+    exec(compile(block.text, block.place, "exec"), page)
+    stored = {}
+    page["store"] = stored.__setitem__
+
+    class FunctionUrl:
+        def post(self, url, *, body, headers, **more):
+            sent = {name.lower(): value for name, value in headers.items()}
+            plain = {"headers": sent, "body": body.decode()}
+            coded = plain | {"body": base64.b64encode(body).decode(), "isBase64Encoded": True}
+            first, second = page["handler"](plain, None), page["handler"](coded, None)
+            assert first == second
+            for wrong in (plain | {"body": body.decode() + " "}, coded | {"body": "!"}, {"headers": {}}):
+                assert page["handler"](wrong, None) == {"statusCode": 401}
+            return HttpResponse(first["statusCode"], HttpHeaders(), b"", url)
+
+    def deliver(secret, now):
+        profile = Profile(answers="status", body="event", signature="standard_webhooks")
+        receiver = Receiver("https://function.example", signing_key(secret, "whsec"), "", 30.0, profile=profile)
+        sent = {"instance_id": "csi-1", "batch_id": "b1", "request_id": "req_1", "form": "ascii", "now": now}
+        answer = send_events(FunctionUrl(), receiver, [SAMPLE_EVENT], **sent)
+        return judge(answer, 1, now, profile.answers)
+
+    assert deliver(WHSEC, time.time()) == Delivered()
+    assert list(stored) == [SAMPLE_EVENT["event_id"]]
+    forged = f"whsec_{base64.b64encode(b'another key of thirty-two bytes!').decode()}"
+    assert not isinstance(deliver(forged, time.time()), Delivered)
+    assert not isinstance(deliver(WHSEC, time.time() - 400), Delivered)

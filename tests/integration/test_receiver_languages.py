@@ -6,7 +6,10 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -31,35 +34,37 @@ RUNTIMES = {
 }
 SCHEMES = {
     "contract": Profile(),
+    "both": Profile(),  # with delivery.standard_webhooks
     "standard_webhooks": Profile(answers="status", body="event", signature="standard_webhooks"),
     "github": Profile(answers="status", body="event", signature="github"),
 }
 
 
-@pytest.fixture(params=RUNTIMES)
-def url(request, tmp_path):
-    name, command, package = RUNTIMES[request.param]
+@contextmanager
+def running(language: str, folder: Path, secret: str) -> Iterator[str | None]:
+    """The URL of this receiver as printed; None: it ended by itself."""
+    name, command, package = RUNTIMES[language]
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed; to run it: apt-get install {package}")
-    (block,) = blocks(PAGE, request.param)
-    (tmp_path / name).write_text(block.text)
+    (block,) = blocks(PAGE, language)
+    (folder / name).write_text(block.text)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GOCACHE": "/tmp/csi-go-cache", "GO111MODULE": "off"}
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GOCACHE": "/tmp/csi-go-cache", "GO111MODULE": "off"}
     process = subprocess.Popen(
         [part.format(port=port) for part in command],
-        cwd=tmp_path,
-        env=env | {"SECRET": WHSEC, "PORT": str(port)},
+        cwd=folder,
+        env=env | {"SECRET": secret, "PORT": str(port)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         assert wait_until(lambda: _answers(port) or process.poll() is not None, 90)
-        assert process.poll() is None
-        yield f"http://127.0.0.1:{port}/"
+        yield None if process.poll() is not None else f"http://127.0.0.1:{port}/"
     finally:
-        os.killpg(process.pid, 9)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
         process.wait()
 
 
@@ -77,14 +82,25 @@ def deliver(net, receiver, *, now=None):
     return judge(answer, 1, clock.now(), receiver.profile.answers)
 
 
-def test_the_receiver_verifies_each_scheme_and_refuses_what_is_forged_or_old(url):
+@pytest.mark.parametrize("language", RUNTIMES)
+def test_the_receiver_verifies_each_scheme_and_refuses_what_is_forged_or_old(language, tmp_path):
     other = base64.b64encode(b"another key of thirty-two bytes!").decode()
-    with Net() as net:
+    with Net() as net, running(language, tmp_path, WHSEC) as url:
+        assert url is not None
         for name, profile in SCHEMES.items():
-            receiver = Receiver(url, signing_key(WHSEC, "whsec"), "", 30.0, profile=profile)
+            receiver = Receiver(url, signing_key(WHSEC, "whsec"), "", 30.0, name == "both", profile)
             assert deliver(net, receiver) == Delivered(), name
             assert deliver(net, receiver) == Delivered(), "a repeated event is accepted"
             forged = replace(receiver, key=signing_key(f"whsec_{other}", "whsec"))
             assert isinstance(deliver(net, forged), EndpointFault), name
             if profile.signature != "github":
                 assert not isinstance(deliver(net, receiver, now=clock.now() - 400), Delivered), name
+
+
+@pytest.mark.parametrize("language", RUNTIMES)
+def test_without_a_secret_the_receiver_accepts_nothing(language, tmp_path):
+    """Anyone can sign with an empty key."""
+    with Net() as net, running(language, tmp_path, "whsec_") as url:
+        for name, profile in SCHEMES.items():
+            receiver = Receiver(url or "", b"", "", 30.0, name == "both", profile)
+            assert url is None or not isinstance(deliver(net, receiver), Delivered), name
