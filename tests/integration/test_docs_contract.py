@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from csi.adapters.youtube.live_start import LIVE_STARTED
+from csi.adapters.youtube import live_start, take_off
 from csi.emitter import verdict
 from csi.emitter.verdict import judge
 from csi.errors import NetError
@@ -135,7 +135,9 @@ def test_every_event_type_of_an_adapter_is_listed():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RawEvent"
     ]
     (listed,) = [set(codes(cells[2])) for cells in rows(section(PAGE, "Event")) if cells[0] == "`event_type`"]
-    assert listed == {getattr(call.args[1], "value", LIVE_STARTED) for call in calls}
+    constants = vars(live_start) | vars(take_off)
+    types = [call.args[1] for call in calls]
+    assert listed == {constants[it.id] if isinstance(it, ast.Name) else it.value for it in types}
 
 
 def test_every_header_is_explained(sent):
