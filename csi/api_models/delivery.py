@@ -134,6 +134,7 @@ class SecretRotation(ApiModel):
 
     previous_until: TimeOrNone
     previous_needed_at: TimeOrNone
+    signs_with_both: bool = Field(description="Which secret the receiver verifies is not known")
 
 
 class DestinationRequest(ApiModel):

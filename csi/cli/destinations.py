@@ -85,8 +85,10 @@ def _lines(found: DestinationDetail) -> Iterator[str]:
     yield f"  24 hours  {requests}, {_share(found.success)} good, P95 {found.p95_seconds or '–'} s"
     yield f"  queued    {found.pending:,} events, {plural(found.dead_letters, 'open dead letter')}"
     if rotation := found.rotation:
-        needed = rotation.previous_needed_at or "never since"
-        yield f"  rotation  the previous secret is used until {rotation.previous_until}; last needed: {needed}"
+        needed = f"last needed: {rotation.previous_needed_at or 'never since'}"
+        if rotation.signs_with_both:
+            needed = "requests have both signatures, so when it was last needed is not known"
+        yield f"  rotation  the previous secret is used until {rotation.previous_until}; {needed}"
     for one in found.attempts:
         status = f"http {one.status}" if one.status else "no answer"
         took = "no end" if one.seconds is None else f"{one.seconds:.2f} s"

@@ -47,6 +47,17 @@ class DestinationSummary:
 
 
 @dataclass(frozen=True)
+class SecretRotation:
+    """The overlap of the last rotation."""
+
+    previous_until: float
+    previous_needed_at: float | None
+    """When the receiver last refused the new secret and accepted the previous one."""
+    signs_with_both: bool
+    """Each request has both signatures: which of them the receiver verifies is not known."""
+
+
+@dataclass(frozen=True)
 class DestinationDetails(DestinationSummary):
     """The same with its settings and its last requests."""
 
@@ -55,9 +66,12 @@ class DestinationDetails(DestinationSummary):
     attempts: tuple[DestinationAttempt, ...]
 
     @property
-    def rotation(self) -> ManagedDestination | None:
-        """The row, where a secret was rotated with an overlap."""
-        return self.row if self.row is not None and self.row.previous_until is not None else None
+    def rotation(self) -> SecretRotation | None:
+        """None: no secret was rotated with an overlap."""
+        if self.row is None or self.row.previous_until is None:
+            return None
+        signs_with_both = self.settings.get("signature") == "standard_webhooks"
+        return SecretRotation(self.row.previous_until, self.row.previous_needed_at, signs_with_both)
 
 
 def summaries(rt: Runtime) -> list[DestinationSummary]:

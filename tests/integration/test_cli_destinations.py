@@ -228,6 +228,9 @@ def test_rotate_shows_the_secret_once_and_says_until_when(operator):
     (new,) = re.findall(r"[0-9a-f]{64}", done.stdout)
     shown = operator.call("destinations", "show", "hook").stdout
     assert (new != first, "last needed: never since" in shown, new in shown or first in shown) == (True, True, False)
+    assert operator.call("destinations", "set", "hook", "answers=status", "signature=standard_webhooks").exit_code == 0
+    shown = operator.call("destinations", "show", "hook").stdout
+    assert "requests have both signatures, so when it was last needed is not known" in shown
 
 
 # --- test
