@@ -73,6 +73,11 @@ SAMPLES = {
         lambda headers, body: json.loads(body)["events"],
         _github,
     ),
+    "mcp_event": ProfileSample(
+        {"preset": "hookdeck", "body": "mcp_event", "secret_env": "TO_WHSEC"},
+        lambda headers, body: [json.loads(body)["data"]],
+        _standard,
+    ),
     "n8n": ProfileSample({"preset": "n8n"}, _one, _unsigned),
     "cloudevents": ProfileSample({"preset": "cloudevents"}, _cloud_event, _unsigned),
     "cloudevents_batch": ProfileSample({"preset": "cloudevents", "body": "cloudevents_batch"}, _cloud_events),
