@@ -106,7 +106,7 @@ class IngesterWorker(WorkerProcess):
         log.info(
             "worker starts",
             instance=rt.settings.csi.instance_id,
-            watches=len(watches.schedule()),
+            watches=watches.active_count(),
             threads=rt.share.total,
         )
         return rt.share.total

@@ -139,21 +139,21 @@ def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:
     if unknown := len(wanted - stored):
         text = f"{unknown:,} watches of the configuration are not in the database: the worker started with another one"
         yield Finding("watches", "fail", text, "restart the worker, so that it reads the configuration")
-    failing = sum(is_failing(watch, facts.now) for watch in facts.watches)
+    total, failing = facts.number_of_watches(), sum(is_failing(watch, facts.now) for watch in facts.watches)
     failed = sum(last_poll_failed(watch) for watch in facts.watches)
     new = sum(watch.last_poll_at is None for watch in facts.watches)
     if not facts.polling:
         yield Finding("watches", "warn", "polling is switched off", "set features.polling: true to poll sources")
-    elif not facts.worker.is_alive and facts.watches:
-        text = f"{len(facts.watches):,} watches, whose state is unknown while no worker is alive"
+    elif not facts.worker.is_alive and total:
+        text = f"{total:,} watches, whose state is unknown while no worker is alive"
         yield Finding("watches", "warn", text, worker_remedy(facts.worker))
     elif failing:
-        text = f"{failing:,} of {len(facts.watches):,} watches fail at the moment"
+        text = f"{failing:,} of {total:,} watches fail at the moment"
         yield Finding("watches", "warn", text, "`csi sources list` shows the error of each")
     elif not unknown:
         more = f", {new:,} not polled yet" if new else ""
         more += f"; the last poll of {failed:,} failed, and is retried" if failed else ""
-        yield Finding("watches", "ok", f"{len(facts.watches):,} watches, none failing{more}")
+        yield Finding("watches", "ok", f"{total:,} watches, none failing{more}")
 
 
 # ── what runs ───────────────────────────────────────────────────────────────────────────────────────────

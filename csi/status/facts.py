@@ -1,7 +1,7 @@
 """What is known of the installation at one moment: gathered once, judged by `csi.status.verdict`."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from csi.dlq import dead_letters
 from csi.pipeline import backpressure, clock_check, quota_schedule
 from csi.runtime import Runtime
 from csi.scheduling.backpressure import Pressure
+from csi.scheduling.watch_health import QUIET_GAPS
 from csi.status.backlog import backlog_age
 from csi.status.destinations import DestinationState, collecting, destination_state_of
 from csi.status.notification_problems import NotificationFacts, notification_facts
@@ -38,8 +39,9 @@ from csi.store.catalog.jobs import DeadJobs
 from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
-from csi.store.queries import charts
+from csi.store.queries import charts, watch_survey
 from csi.store.queries.charts import RecentDeadLetters
+from csi.store.queries.watch_survey import OrdinaryWatches, WatchSurvey
 from csi.store.reload_results import Reload
 from csi.store.watches import WatchTimes
 
@@ -79,6 +81,10 @@ class SystemFacts:
     unusable_sources: tuple[tuple[str, str], ...] = ()
     """Enabled sources whose plugin cannot be used, and why."""
     watches: tuple[WatchTimes, ...] = ()
+    """Those that a rule may find something at. The `ordinary` ones are not among them."""
+    ordinary: tuple[OrdinaryWatches, ...] = ()
+    """By source, how many other active watches there are: read in time, without an error or a long silence."""
+    paused: tuple[WatchTimes, ...] = ()
     destinations: tuple[DestinationState, ...] = ()
     storage: StorageStatus = field(default_factory=StorageStatus)
     outages: tuple[Host, ...] = ()
@@ -114,8 +120,22 @@ class SystemFacts:
     backlog_samples: tuple[BacklogSample, ...] = ()
     """Of the last quarter of an hour, oldest first."""
 
+    @property
+    def survey(self) -> WatchSurvey:
+        return WatchSurvey((*self.watches, *self.paused), self.ordinary)
+
     def watches_of(self, source: str) -> list[WatchTimes]:
+        """Without the ordinary ones."""
         return [watch for watch in self.watches if watch.source == source]
+
+    def ordinary_of(self, source: str) -> OrdinaryWatches | None:
+        """None: the source has none."""
+        return next((one for one in self.ordinary if one.source == source), None)
+
+    def number_of_watches(self, source: str | None = None) -> int:
+        """All active ones, of this source or of all."""
+        others = len(self.watches) if source is None else len(self.watches_of(source))
+        return others + sum(one.number for one in self.ordinary if source in (None, one.source))
 
     @property
     def backlog_age(self) -> float:
@@ -123,7 +143,8 @@ class SystemFacts:
 
     def success_age(self, source: str) -> float | None:
         """Time since a watch of this source was last read; None: none ever was."""
-        times = [one.last_success_at for one in self.watches_of(source) if one.last_success_at is not None]
+        found = [*self.watches_of(source), self.ordinary_of(source)]
+        times = [one.last_success_at for one in found if one is not None and one.last_success_at is not None]
         return max(self.now - max(times), 0.0) if times else None
 
     def waiting(self, destination: str | None = None) -> int | None:
@@ -144,7 +165,11 @@ def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
     now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
     features = _features(rt, worker, reload)
-    limit, used, schedule = quota_schedule.unit_limit(rt), api_units.used(now), tuple(watches.schedule())
+    limit, used, surveyed = (
+        quota_schedule.unit_limit(rt),
+        api_units.used(now),
+        watch_survey.survey(now, QUIET_GAPS, paused=True),
+    )
     return SystemFacts(
         now=now,
         worker=worker,
@@ -154,10 +179,12 @@ def gather(rt: Runtime) -> SystemFacts:
         delivery_off_since=None if features.delivery else reload_results.off_since("delivery"),
         sources=tuple(_plans(rt, worker, reload)),
         unusable_sources=tuple(rt.unusable_sources()),
-        watches=schedule,
+        watches=tuple(one for one in surveyed.others if one.state == "active"),
+        ordinary=surveyed.ordinary,
+        paused=tuple(one for one in surveyed.others if one.state != "active"),
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),
-        outages=tuple(_outages(schedule, now)),
+        outages=tuple(_outages(now)),
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
         redrivable=dead_letters.redrivable_counts(),
@@ -185,10 +212,10 @@ def gather(rt: Runtime) -> SystemFacts:
     )
 
 
-def _outages(schedule: Iterable[WatchTimes], now: float) -> Iterator[Host]:
+def _outages(now: float) -> Iterator[Host]:
     """Without hosts that no watch is read from any more: no read can end their outage."""
-    in_use = {watch.host for watch in schedule}
-    return (host for host in hosts.rate_limited_or_down(now) if host.outage_since is not None and host.host in in_use)
+    away = (host for host in hosts.rate_limited_or_down(now) if host.outage_since is not None)
+    return (host for host in away if watches.is_host_in_use(host.host))
 
 
 def _features(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> FeatureFlags:

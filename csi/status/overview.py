@@ -9,14 +9,16 @@ from csi.pipeline.quota_schedule import Forecast
 from csi.runtime import Runtime
 from csi.status.backlog import BacklogGroup, backlog, backlog_age
 from csi.status.destinations import DestinationStatus, all_destinations, collecting
+from csi.status.facts import gather
 from csi.status.host_pace import HostPace, host_paces
 from csi.status.slo import DAY, HOUR, WindowReport, reports
-from csi.status.verdict import StatusVerdict, verdict
+from csi.status.verdict import StatusVerdict, judge
 from csi.status.watch_states import WatchCount, is_failing, last_poll_failed, watch_counts
 from csi.status.worker import WorkerStatus, worker_status
-from csi.store import events, hosts, watch_admin
-from csi.store.models import Watch
+from csi.store import events, hosts
 from csi.store.queries import charts
+from csi.store.queries.watch_survey import OrdinaryWatches, WatchSurvey
+from csi.store.watches import WatchTimes
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class Overview:
 def overview(rt: Runtime) -> Overview:
     now, worker = rt.now(), worker_status(rt)
     hour, day = reports(rt, [HOUR, DAY])
-    counts = watch_counts(rt)
+    facts = gather(rt)
+    counts = watch_counts(rt, facts.survey)
     found = []
     for host in hosts.rate_limited_or_down(now):
         until = hosts.paused_until(host, now)
@@ -105,8 +108,8 @@ def overview(rt: Runtime) -> Overview:
         instance=rt.settings.csi.instance_id,
         worker=worker,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
-        verdict=verdict(rt),
-        sources=tuple(_sources(rt, counts, now)),
+        verdict=judge(facts),
+        sources=tuple(_sources(rt, counts, facts.survey)),
         watches=tuple(counts),
         hosts=tuple(found),
         hour=hour,
@@ -121,26 +124,25 @@ def overview(rt: Runtime) -> Overview:
     )
 
 
-def _sources(rt: Runtime, counts: list[WatchCount], now: float) -> list[SourceStatus]:
-    rows, enabled = watch_admin.every(), rt.enabled_sources()
-    names = dict.fromkeys([*rt.settings.sources, *(row.source for row in rows)])
+def _sources(rt: Runtime, counts: list[WatchCount], found: WatchSurvey) -> list[SourceStatus]:
+    enabled, now = rt.enabled_sources(), rt.now()
+    names = dict.fromkeys([*rt.settings.sources, *sorted(found.sources())])
     states = {name: {one.state: one.watches for one in counts if one.source == name} for name in names}
-    return [
-        _source(name, name in enabled, [row for row in rows if row.source == name], states[name], now) for name in names
-    ]
+    return [_source(name, name in enabled, found.of_source(name), states[name], now) for name in names]
 
 
-def _source(name: str, is_enabled: bool, rows: list[Watch], states: dict[str, int], now: float) -> SourceStatus:
-    active = [row for row in rows if row.state == "active"]
+def _source(name: str, is_enabled: bool, found: WatchSurvey, states: dict[str, int], now: float) -> SourceStatus:
+    active = [row for row in found.others if row.state == "active"]
+    polled: list[WatchTimes | OrdinaryWatches] = [*active, *found.ordinary]
     return SourceStatus(
         name=name,
         is_enabled=is_enabled,
-        active=len(active),
-        paused=sum(row.state == "paused" for row in rows),
+        active=len(active) + sum(one.number for one in found.ordinary),
+        paused=len(found.others) - len(active),
         failing=sum(is_failing(row, now) for row in active),
         last_poll_failed=sum(last_poll_failed(row) for row in active),
         states=states,
-        last_success_at=max((row.last_success_at for row in active if row.last_success_at is not None), default=None),
-        last_new_at=max((row.last_new_at for row in active if row.last_new_at is not None), default=None),
-        next_poll_at=min((row.next_poll_at for row in active), default=None),
+        last_success_at=max((one.last_success_at for one in polled if one.last_success_at is not None), default=None),
+        last_new_at=max((one.last_new_at for one in polled if one.last_new_at is not None), default=None),
+        next_poll_at=min((one.next_poll_at for one in polled), default=None),
     )

@@ -99,27 +99,29 @@ def _longest_wait(watch: WatchTimes, idle_interval: float) -> float:
 
 def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
     """More than half of a source is not read: late, or failing."""
-    now, watches = facts.now, facts.watches_of(plan.name)
-    read = [one for one in watches if not _is_empty_feed(one)]
+    now, total = facts.now, facts.number_of_watches(plan.name)
+    read = [one for one in facts.watches_of(plan.name) if not _is_empty_feed(one)]
     bad = [one for one in read if not is_on_time(one, plan.idle_interval, now) or is_failing(one, now)]
-    if not (plan.watches or watches) or (watches and 2 * len(bad) <= len(watches)):
+    if not (plan.watches or total) or (total and 2 * len(bad) <= total):
         return
     unexplained = [one for one in bad if not _is_reported(one, facts)]
     started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
-    since = {one: _bad_since(one, started_at, now) for one in unexplained}
+    since = [_bad_since(one, started_at, now) for one in unexplained]
     # A worker that has just started gets three intervals of each watch before operators are notified.
     lasting = [
-        one for one in unexplained if is_failing(one, now) or now - since[one] > _longest_wait(one, plan.idle_interval)
+        at
+        for one, at in zip(unexplained, since, strict=True)
+        if is_failing(one, now) or now - at > _longest_wait(one, plan.idle_interval)
     ]
     yield Problem(
         "source_stale",
         plan.name,
         "degraded",
-        _not_read_text(plan, watches, bad),
+        _not_read_text(plan, facts, bad),
         "new items of these watches are not seen",
         "`csi sources list` shows the error of each watch",
-        min((since[one] for one in lasting), default=None),
-        fails=("ready", "alert") if lasting and 2 * len(lasting) > len(watches) else ("ready",),
+        min(lasting, default=None),
+        fails=("ready", "alert") if lasting and 2 * len(lasting) > total else ("ready",),
         cause=_common_error(bad),
     )
 
@@ -140,14 +142,15 @@ def _bad_since(watch: WatchTimes, started_at: float, now: float) -> float:
     return max(watch.last_success_at or 0.0, started_at)
 
 
-def _not_read_text(plan: SourcePlan, watches: Sequence[WatchTimes], bad: Sequence[WatchTimes]) -> str:
+def _not_read_text(plan: SourcePlan, facts: SystemFacts, bad: Sequence[WatchTimes]) -> str:
+    watches, total = facts.watches_of(plan.name), facts.number_of_watches(plan.name)
     failed = sum(last_poll_failed(one) for one in watches)
-    if len(bad) < len(watches):
-        return f"{plan.name}: {len(bad):,} of its {len(watches):,} watches were not polled in time"
+    if len(bad) < total:
+        return f"{plan.name}: {len(bad):,} of its {total:,} watches were not polled in time"
     if any(one.last_success_at is not None for one in watches):
-        if len(watches) == 1:
+        if total == 1:
             return f"{plan.name}: its watch was not polled in time"
-        return f"{plan.name}: none of its {len(watches):,} watches was polled in time"
+        return f"{plan.name}: none of its {total:,} watches was polled in time"
     return f"{plan.name}: no watch could be polled, {failed:,} failed" if failed else f"{plan.name}: not polled yet"
 
 
@@ -365,8 +368,8 @@ def _quiet(facts: SystemFacts) -> Iterator[Problem]:
             "watch_quiet",
             source,
             "notice",
-            f"{source}: {len(found):,} of {len(facts.watches_of(source)):,} watches had no news for longer than usual: "
-            f"{_names(found, rhythm=True)}",
+            f"{source}: {len(found):,} of {facts.number_of_watches(source):,} watches had no news for longer than "
+            f"usual: {_names(found, rhythm=True)}",
             "the creators publish less, or these feeds are stale",
             "open them in a browser and compare"
             + ("; with `YOUTUBE_API_KEY` set, CSI compares them itself once a day" if source in YOUTUBE else ""),

@@ -47,6 +47,6 @@ def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
 
 def _polls(rt: Runtime, limit: int) -> Iterator[PlannedPoll]:
     planned = backlog_rows.planned_polls(limit)
-    states = states_by_id(rt) if planned else {}
+    states = states_by_id(rt, [poll.id for poll in planned])
     for poll in planned:
         yield replace(poll, health=states.get(poll.id, poll.health))

@@ -66,8 +66,8 @@ def watch_list(rt: Runtime, query: WatchListQuery, per_page: int = PER_PAGE) -> 
     rows = watch_rows.every(CHANNEL_SOURCE)
     watched = [row for row in rows if row.id]
     states = {row.id: state for row, state in zip(watched, watch_states.states_of(rt, watched), strict=True)}
-    tags = {row.id: json.loads(row.tags_json) for row in watched}
-    found = _sorted([row for row in rows if _fits(row, query, states, tags.get(row.id, []))], query.sort, states)
+    tags: dict[str, list[str]] = {text: json.loads(text) for text in {row.tags_json for row in watched}}
+    found = _sorted([row for row in rows if _fits(row, query, states, tags.get(row.tags_json, []))], query.sort, states)
     pages = max(-(-len(found) // per_page), 1)
     page = min(max(query.page, 1), pages)
     counted = Counter(states.values())
@@ -103,13 +103,10 @@ def _fits(row: WatchRow, query: WatchListQuery, states: Mapping[int, str], tags:
             is_wanted = _is_tracked(row)
         case _:
             is_wanted = True
+    if not is_wanted or query.source not in ("", row.source) or (query.tag and query.tag not in tags):
+        return False
     text = f"{row.name or ''} {row.ref} {row.source} {row.last_error or ''}"
-    return (
-        is_wanted
-        and query.source in ("", row.source)
-        and (not query.tag or query.tag in tags)
-        and query.words.casefold() in text.casefold()
-    )
+    return not query.words or query.words.casefold() in text.casefold()
 
 
 def _sorted(rows: list[WatchRow], sort: str, states: Mapping[int, str]) -> list[WatchRow]:

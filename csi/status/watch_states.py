@@ -1,14 +1,16 @@
 """The state of each watch as every surface shows it, and how many watches are in each."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from csi.runtime import Runtime
-from csi.scheduling.watch_health import ReadWatch, shown_state
+from csi.scheduling.watch_health import QUIET_GAPS, ReadWatch, shown_state
 from csi.status.worker import worker_status
 from csi.store import watches
+from csi.store.queries import watch_survey
+from csi.store.queries.watch_survey import WatchSurvey
 
 STATES = ("healthy", "new", "quiet", "backing_off", "throttled", "outage", "suspect", "dead", "unknown", "paused")
 FAILING_STATES = ("backing_off", "throttled", "outage", "suspect", "dead")
@@ -57,14 +59,18 @@ def states_of(rt: Runtime, rows: Iterable[ReadWatch]) -> list[str]:
     return [shown_state(row, worker_is_alive=is_alive) for row in rows]
 
 
-def states_by_id(rt: Runtime) -> dict[int, str]:
-    """Of every watch that is not removed."""
-    rows = watches.schedule(paused=True)
+def states_by_id(rt: Runtime, ids: Sequence[int]) -> dict[int, str]:
+    rows = watches.times_of(ids)
     return {row.id: state for row, state in zip(rows, states_of(rt, rows), strict=True)}
 
 
-def watch_counts(rt: Runtime) -> list[WatchCount]:
-    """Of watches that are not removed, in the configured sources."""
-    rows = [row for row in watches.schedule(paused=True) if row.source in rt.settings.sources]
-    counted = Counter((row.source, state) for row, state in zip(rows, states_of(rt, rows), strict=True))
-    return [WatchCount(source, state, number) for (source, state), number in sorted(counted.items())]
+def watch_counts(rt: Runtime, found: WatchSurvey | None = None) -> list[WatchCount]:
+    """Of watches that are not removed, in the configured sources. `found`: where the caller has looked at all of them,
+    which takes long where they are many."""
+    found = found or watch_survey.survey(rt.now(), QUIET_GAPS, paused=True)
+    counted = Counter((row.source, state) for row, state in zip(found.others, states_of(rt, found.others), strict=True))
+    read = "healthy" if worker_status(rt).is_alive else "unknown"
+    for one in found.ordinary:
+        counted[one.source, read] += one.number
+    sources = rt.settings.sources
+    return [WatchCount(name, state, number) for (name, state), number in sorted(counted.items()) if name in sources]

@@ -171,7 +171,7 @@ class WatchTimes:
     """The interval in force: within the quota, or stretched while pushes are complete. None: not polled yet."""
 
 
-_TIMES = columns(WatchTimes).replace("interval", "interval_seconds", 1)
+TIMES = columns(WatchTimes).replace("interval", "interval_seconds", 1)
 
 
 def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, str]] = ()) -> None:
@@ -371,10 +371,23 @@ def routing_of(watch_id: int) -> WatchRouting:
     return fetch_all(WatchRouting, f"SELECT {columns(WatchRouting)} FROM watches WHERE id = ?", watch_id)[0]
 
 
-def schedule(*, paused: bool = False) -> list[WatchTimes]:
-    """The times and the health of every active watch, for health checks; with `paused`, of paused ones, too."""
-    states = "('active', 'paused')" if paused else "('active')"
-    return fetch_all(WatchTimes, f"SELECT {_TIMES} FROM watches WHERE state IN {states} ORDER BY id")
+def schedule() -> list[WatchTimes]:
+    """Every active watch. Health checks, which come often, use csi.store.queries.watch_survey."""
+    return fetch_all(WatchTimes, f"SELECT {TIMES} FROM watches WHERE state = 'active' ORDER BY id")
+
+
+def times_of(ids: Sequence[int]) -> list[WatchTimes]:
+    """Those that exist, in the order of their ids."""
+    return fetch_all(WatchTimes, f"SELECT {TIMES} FROM watches WHERE id IN ({marks(ids)}) ORDER BY id", *ids)
+
+
+def active_count() -> int:
+    return number("SELECT COUNT(*) FROM watches WHERE state = 'active'")
+
+
+def is_host_in_use(host: str) -> bool:
+    """Whether an active watch is read from this host."""
+    return bool(fetch("SELECT 1 FROM watches WHERE host = ? AND state = 'active' LIMIT 1", host))
 
 
 def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:

@@ -15,6 +15,8 @@ from csi.status.verdict import judge, overdue
 from csi.status.watch_states import is_failing, last_poll_failed
 from csi.store import database_faults
 from csi.store.destinations import DEFAULT, DestinationRow
+from csi.store.queries.watch_survey import OrdinaryWatches
+from csi.store.watches import WatchTimes
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,15 @@ def _failing(problems: Sequence[Problem]) -> dict[str, Any]:
 
 
 def _adapter(plan: SourcePlan, facts: SystemFacts) -> dict[str, Any]:
-    watches = facts.watches_of(plan.name)
+    watches, ordinary = facts.watches_of(plan.name), facts.ordinary_of(plan.name)
+    read: list[WatchTimes | OrdinaryWatches] = [*watches, *([ordinary] if ordinary else [])]
     on_time = sum(is_on_time(watch, plan.idle_interval, facts.now) for watch in watches)
+    on_time += ordinary.number if ordinary else 0
     return {
         "polling": facts.polling and facts.worker.is_alive and on_time > 0,
-        "last_poll": _latest([watch.last_poll_at for watch in watches]),
-        "last_success": _latest([watch.last_success_at for watch in watches]),
-        "watches": max(plan.watches, len(watches)),
+        "last_poll": _latest([one.last_poll_at for one in read]),
+        "last_success": _latest([one.last_success_at for one in read]),
+        "watches": max(plan.watches, facts.number_of_watches(plan.name)),
         "on_time": on_time,
         "failing": sum(is_failing(watch, facts.now) for watch in watches),
         "last_poll_failed": sum(last_poll_failed(watch) for watch in watches),

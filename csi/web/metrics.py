@@ -27,13 +27,12 @@ from csi.status.facts import SystemFacts, gather
 from csi.status.problems import ALERTS, PROBLEMS, Problem, to_notify
 from csi.status.slo import DAY, HOUR, WindowReport, reports
 from csi.status.storage_problems import problem_of
-from csi.status.upcoming import upcoming
 from csi.status.verdict import judge, overdue
 from csi.status.watch_states import STATES, watch_counts
 from csi.store import api_units, counters
 from csi.store.catalog import jobs
 from csi.store.database_faults import DatabaseFault
-from csi.store.queries import charts
+from csi.store.queries import backlog_rows, charts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
@@ -97,7 +96,7 @@ class StoreCollector(Collector):
         yield from _promised(sources, day)
         yield from _objectives({"1h": hour, "24h": day})
         yield from _counted(sources)
-        yield from _waiting(rt, facts)
+        yield from _waiting(facts)
         yield from _watches(rt, facts, sources)
         yield from _destinations(facts)
         yield from _worker(facts)
@@ -162,12 +161,11 @@ def _counted(sources: Sequence[str]) -> Iterator[Metric]:
     yield _histogram("csi_accept_latency_seconds", accepted, "tier", "accept_seconds", waits, LANES)
 
 
-def _waiting(rt: Runtime, facts: SystemFacts) -> Iterator[Metric]:
-    waiting = upcoming(rt, limit=0)
+def _waiting(facts: SystemFacts) -> Iterator[Metric]:
     yield _by("csi_pending_events", "Events that are pending in a lane", "tier", pending_by_lane(), (*LANES, RESEND))
     yield _gauge("csi_backlog_age_seconds", "Age of the oldest event that is not settled", facts.backlog_age)
-    yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", waiting.inbox.waiting)
-    yield _by("csi_batches", "Batches that are not settled", "state", waiting.unsettled, BATCH_STATES)
+    yield _gauge("csi_inbox_items", "Items that were seen and are not events yet", backlog_rows.inbox().waiting)
+    yield _by("csi_batches", "Batches that are not settled", "state", backlog_rows.unsettled_counts(), BATCH_STATES)
     letters = charts.open_dead_letters()
     letters_by_word = letters | {old: letters.get(word, 0) for old, word in OLD_CAUSES.items()}
     yield _gauge("csi_dead_letters_open", "Open dead letters", sum(letters.values()))
@@ -175,7 +173,7 @@ def _waiting(rt: Runtime, facts: SystemFacts) -> Iterator[Metric]:
 
 
 def _watches(rt: Runtime, facts: SystemFacts, sources: Sequence[str]) -> Iterator[Metric]:
-    found = {(one.source, one.state): one.watches for one in watch_counts(rt)}
+    found = {(one.source, one.state): one.watches for one in watch_counts(rt, facts.survey)}
     states = {pair: found.get(pair, 0) for pair in product(sources, STATES)}
     yield _gauges("csi_watches", "Watches by state", ["source", "state"], states)
     ages = {(source,): facts.success_age(source) for source in sources}

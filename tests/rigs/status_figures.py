@@ -41,7 +41,7 @@ from csi.status import (
 from csi.status.delivery_problems import certificate_text
 from csi.status.problems import ALERTS, PROBLEMS
 from csi.status.source_problems import is_on_time
-from csi.store import counters
+from csi.store import counters, watches
 from csi.store.catalog import jobs
 from csi.store.queries.charts import flow_chart
 from csi.web import health
@@ -510,7 +510,7 @@ def failing(at: Moment, *checks: Any) -> list[str]:
 def adapters(at: Moment) -> dict[str, Any]:
     shown = {}
     for plan in at.facts.sources:
-        rows = at.facts.watches_of(plan.name)
+        rows = [row for row in watches.schedule() if row.source == plan.name]
         on_time = sum(is_on_time(row, plan.idle_interval, at.now) for row in rows)
         shown[plan.name] = {
             "polling": at.facts.polling and at.facts.worker.is_alive and on_time > 0,
