@@ -98,6 +98,7 @@ class IngesterWorker(WorkerProcess):
         quota_schedule.wake_throttled(rt)
         schedule.warn_keyless(rt)
         schedule.warn_unusable(rt)
+        schedule.warn_wrong_ids(rt)
         schedule.warn_refused_patterns(rt)
         quota_schedule.warn_infeasible(rt)
         alerting.warn_without_target(rt)

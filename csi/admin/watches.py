@@ -163,6 +163,8 @@ def target_of(rt: Runtime, text: str, source: str | None = None) -> WatchTarget:
     if source is None and reddit_subreddit.reference(text):
         _enabled_source(rt, SUBREDDITS)  # raises: the other sources do not know subreddits
     if source is None:
+        if text.strip().lower().startswith(("http://", "https://")):
+            _enabled_source(rt, FEEDS)  # raises: no other source knows this address
         parse_reference(text, replacement_hosts(rt))  # raises: says what is accepted
     raise WatchRefused(f"{text.strip()[:80]!r} names nothing that sources.{source} can watch")
 
@@ -283,9 +285,9 @@ def validated_options(rt: Runtime, target: WatchTarget, options: WatchOptions) -
 
 
 def replacement_hosts(rt: Runtime) -> list[str]:
-    """Hosts that the configuration uses instead of YouTube's, such as a simulator."""
+    """Hosts, with their ports, that the configuration uses instead of YouTube's, such as a simulator."""
     settings = rt.settings.sources.get(CHANNELS)
-    address = urlsplit(getattr(settings, "feed_url_template", "")).hostname
+    address = urlsplit(getattr(settings, "feed_url_template", "")).netloc.lower()
     return [address] if address else []
 
 

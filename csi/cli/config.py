@@ -62,6 +62,8 @@ def check(config_path: Path | None, as_json: bool, start: bool) -> None:
     if start:
         loader.require_delivery(loaded.settings)
         loader.require_queue(loaded.settings)
+        for warning in (*loaded.faults, *loaded.warnings):
+            click.echo(f"warning: {warning}", err=True)
         click.echo(f"{loaded.path}: worker and sidecar start with it")
         return
     if loaded.faults:

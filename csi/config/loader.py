@@ -17,7 +17,7 @@ from csi.config.quota_warnings import budget_warnings
 from csi.config.secrets import Environment
 from csi.config.setting_types import Model, check_url, is_loopback
 from csi.config.settings import ConfigFile, EnvironmentSecrets, Settings, is_server, is_unprotected_redis
-from csi.config.source_settings import SourceSettings, UnusableSource
+from csi.config.source_settings import SourceSettings, UnusableSource, WatchSettings
 from csi.config.variables import SECRETS, ConfigDraft, fill, take_secret
 from csi.config.yaml_reader import ConfigProblem, KeyPath, parse_yaml
 from csi.errors import ConfigError, MissingSetting
@@ -73,14 +73,19 @@ def read_config(path: Path | None, *, env: Environment, sources: SourceModels) -
     return LoadedConfig(settings, file, draft, tuple(warnings_for(settings)), tuple(faults))
 
 
+def watch_fault(watch: WatchSettings) -> str | None:
+    """Why nothing can have the id of this watch. None: it has the right form."""
+    if watch.ref_fault and _PLACEHOLDER.fullmatch(watch.ref):
+        return f"{watch.ref} is a placeholder; write the real id"
+    return watch.ref_fault
+
+
 def _source_faults(draft: ConfigDraft, settings: Settings) -> Iterator[ConfigProblem]:
     for name, source in settings.sources.items():
         for index, watch in enumerate(source.watches):
             key = next((key for key, field in type(watch).model_fields.items() if field.is_required()), "")
             place: KeyPath = ("sources", name, source.watch_key or "", index, key)
-            is_placeholder = _PLACEHOLDER.fullmatch(watch.ref)
-            fault = f"{watch.ref} is a placeholder; write the real id" if is_placeholder else watch.ref_fault
-            if fault:
+            if fault := watch_fault(watch):
                 yield ConfigProblem(fault, position_of(draft, place), place)
         if isinstance(source, UnusableSource) and source.wanted:
             path: KeyPath = ("sources", name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from csi.config import loader
 from csi.config.source_settings import FirstPollLast, WatchSettings
 from csi.logs import log
 from csi.pipeline import backpressure, clock_check, disk_guard, quota_schedule, watch_removal
@@ -64,6 +65,14 @@ def warn_unusable(rt: Runtime) -> None:
     """At start: log the sources that are not polled because their plugin cannot be used."""
     for source, why in rt.unusable_sources():
         log.error("source is not polled: its plugin cannot be used", source=source, reason=why)
+
+
+def warn_wrong_ids(rt: Runtime) -> None:
+    """At start: configured watches with an id that nothing can have. `csi config check` refuses them."""
+    for source in rt.enabled_sources():
+        for watch in rt.settings.sources[source].watches:
+            if fault := loader.watch_fault(watch):
+                log.warning("watch cannot be read: its id is wrong", source=source, watch=watch.ref, fault=fault)
 
 
 def warn_refused_patterns(rt: Runtime) -> None:

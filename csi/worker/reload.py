@@ -111,6 +111,7 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
         log.warning(
             "max_concurrent_events needs more threads: restart the worker", needed=needed, threads=fresh.share.streaming
         )
+    schedule.warn_wrong_ids(fresh)
     quota_schedule.warn_infeasible(fresh)
 
 

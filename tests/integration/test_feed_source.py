@@ -101,6 +101,13 @@ def test_a_redirect_into_a_private_network_is_not_followed(tmp_path, clock, path
         assert blog.paths == [path]
 
 
+def test_an_address_that_only_a_feed_can_have_asks_for_the_source(tmp_path, clock):
+    with installed(tmp_path, clock, sources={"youtube_channel_rss": {}}) as (line, blog, _, url):
+        with pytest.raises(WatchRefused, match=r"sources\.feed is not in the configuration; add `feed: "):
+            watches.add(line.rt, f"{url}/", {})
+        assert blog.paths == []
+
+
 def test_a_page_without_a_feed_says_so(tmp_path, clock):
     with installed(tmp_path, clock) as (line, blog, _, url):
         blog.posts = []

@@ -229,6 +229,18 @@ def test_playlists_without_a_key_are_said_once_at_start(build, yt, monkeypatch):
     assert said == [f"sources.youtube_playlist: 2 watches need {remedy}"]
 
 
+def test_ids_that_nothing_can_have_are_said_at_start_and_the_others_are_read(build, yt, monkeypatch):
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(schedule.log, "warning", lambda text, **fields: said.append((fields["watch"], fields["fault"])))
+    line = build(playlists=[{"id": "PLxxx"}], channels=[{"channel_id": "UCaaa"}, {"channel_id": yt.channels[0]}])
+    schedule.warn_wrong_ids(line.rt)
+    monkeypatch.undo()
+    assert said[0] == ("PLxxx", "PLxxx is a placeholder; write the real id")
+    assert (said[1][0], "no channel can have this id" in said[1][1], len(said)) == ("UCaaa", True, 2)
+    line.run()
+    assert Watch.get(ref=yt.channels[0]).health == "healthy"
+
+
 def test_a_stored_pattern_that_is_refused_now_is_logged_shown_and_not_applied(build, yt, monkeypatch):
     """An earlier release accepted it for a watch that was added by command."""
     logged: list[dict[str, object]] = []

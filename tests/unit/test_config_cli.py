@@ -42,7 +42,12 @@ def test_check_refuses_placeholders_with_which_the_worker_still_starts() -> None
         "sources.youtube_playlist.playlists[0].id:",
         "sources.youtube_channel_rss.watchlist[0].channel_id:",
     ]
-    assert call("config", "check", "--start", "--config", str(DATA / "prd.yaml")).exit_code == 0
+    started = call("config", "check", "--start", "--config", str(DATA / "prd.yaml"))
+    warned = [line.split(": ")[-1] for line in started.stderr.splitlines() if "placeholder" in line]
+    assert (started.exit_code, warned) == (
+        0,
+        [f"{name} is a placeholder; write the real id" for name in ("PLxxx", "UCxxx")],
+    )
 
 
 def test_check_start_refuses_what_the_services_refuse() -> None:

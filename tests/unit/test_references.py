@@ -90,7 +90,9 @@ def test_what_is_refused_and_why(text, said):
 def test_a_stand_in_for_youtube_may_be_named():
     with pytest.raises(UnknownReference):
         parse_reference(f"http://127.0.0.1:8090/channel/{UC}")
-    assert parse_reference(f"http://127.0.0.1:8090/channel/{UC}", ["127.0.0.1"]).value == UC
+    assert parse_reference(f"http://127.0.0.1:8090/channel/{UC}", ["127.0.0.1:8090"]).value == UC
+    with pytest.raises(UnknownReference):
+        parse_reference("http://127.0.0.1:8091/@user", ["127.0.0.1:8090"])
 
 
 @given(st.text(max_size=80) | st.text(alphabet=string.printable, max_size=80).map(lambda text: f"{WEB}/{text}"))

@@ -88,7 +88,8 @@ def is_youtube_address(text: str) -> bool:
 
 
 def parse_reference(text: str, hosts: Iterable[str] = ()) -> Reference:
-    """Raises UnknownReference, whose message says what is accepted. `hosts`: configured stand-ins for YouTube."""
+    """Raises UnknownReference, whose message says what is accepted. `hosts`: configured stand-ins for YouTube, with
+    their ports."""
     typed = text.strip().strip("<>\"'")
     if not typed or len(typed) > LONGEST or not typed.isprintable():
         raise UnknownReference(f"that is not a channel, playlist or video; {ACCEPTED}")
@@ -100,7 +101,7 @@ def parse_reference(text: str, hosts: Iterable[str] = ()) -> Reference:
     query = {name: values[0] for name, values in parse_qs(parts.query, max_num_fields=50).items()}
     if host == "youtu.be":
         return _from_list_parameter(query) or _checked("video", path[0] if path else "", _VIDEO)
-    if host not in (*_HOSTS, *hosts):
+    if host not in _HOSTS and parts.netloc.lower() not in hosts:
         raise UnknownReference(f"{_shown(host or typed)} is not YouTube; {ACCEPTED}")
     return _from_page(path, query)
 
