@@ -167,11 +167,15 @@ def _claim_and_read_group(rt: Runtime, watch: watches.PollCandidate, host: str, 
     """Read this watch together with its group in one request. Each member has its own row, lease and transaction: what
     a crash leaves unrecorded is read again when the lease of the member expires."""
     now, adapter = rt.now(), rt.adapter(watch.source)
-    rows = watches.of_source(watch.source)
-    members = [_member(row) for row in rows]
-    names = set(adapter.group_of(watch.ref, members))
-    others = [row for row in rows if row.ref in names and row.id != watch.id]
     with exclusive_on_sqlite(POLL_SECTION):
+        rows = watches.of_source(watch.source)
+        members = [_member(row) for row in rows]
+        names = set(adapter.group_of(watch.ref, members))
+        group = [row for row in rows if row.ref in names]
+        others = [row for row in group if row.id != watch.id]
+        # Since this watch was found due, another member may have reserved a slot for all of them.
+        if not early and any(row.id == watch.id and row.next_poll_at > now for row in group):
+            return []
         until = polled_host_health.postpone_if_paused(rt, watch, host, now)
         if until is None and (until := polled_host_health.postpone_until_slot(rt, watch, now)) is not None:
             watches.postpone_all([row.id for row in others], until + polled_host_health.SLOT_SECONDS)

@@ -16,6 +16,8 @@ from csi.store.watches import PollCandidate
 SPREAD = 30.0
 SLOT_SECONDS = 30.0
 """A reserved slot is used until so late."""
+ROUNDING = 0.001
+"""Of the database's arithmetic: a slot that begins now may be a little later than now."""
 KINDS = sorted(watch_health.HOST_KINDS)
 
 
@@ -51,7 +53,7 @@ def postpone_until_slot(rt: Runtime, watch: PollCandidate, now: float) -> float 
     host = rt.adapter(watch.source).paced_as(watch.ref, watch.via)
     is_reserved = watch.slot_at is not None and 0 < watch.slot_at - now <= host_pacing.LONGEST_AHEAD
     at = watch.slot_at if is_reserved else rt.pacer.reserve(host) if host else None
-    if at is None or at <= now:
+    if at is None or at <= now + ROUNDING:
         return None
     watches.postpone(watch, at, slot_at=at)
     return at

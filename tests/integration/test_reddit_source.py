@@ -6,10 +6,11 @@ from itertools import pairwise
 import pytest
 
 from csi.admin import watches as watch_actions
+from csi.pipeline import poll
 from csi.status import host_pace
-from csi.store import api_refusals
+from csi.store import api_refusals, host_pacing, watches
 from csi.store.models import Watch
-from tests.rigs.simulated_reddit import HOUR, answered, busy_time, expected, keys, reddit
+from tests.rigs.simulated_reddit import HOUR, SLOT, answered, busy_time, expected, keys, reddit
 
 
 def test_subreddits_are_read_together_and_every_post_becomes_one_event(tmp_path, clock):
@@ -152,3 +153,16 @@ def test_pages_that_are_left_to_read_survive_reads_of_other_groups(tmp_path, clo
             line.wait(60, step=30)
         line.wait(HOUR, step=30)
         assert expected(site, began) - keys() == set()
+
+
+def test_members_that_are_found_due_together_take_one_slot(tmp_path, clock):
+    """Each thread found its watch due before the first of them read or postponed the group."""
+    with reddit(tmp_path, clock, ["aa", "bb", "cc", "dd"]) as (line, site):
+        line.rt.pacer.reserve("reddit.com")
+        clock.move(20)
+        found = [watches.poll_candidate(row.id) for row in Watch.select()]
+        for watch in found:
+            poll._claim_and_read(line.rt, watch, "www.reddit.com", early=False)
+        assert host_pacing.find("reddit.com").next_at <= clock() + 2 * SLOT
+        line.wait(61, step=1)
+        assert [path.count("+") for _, path, _ in site.asked] == [3]
