@@ -24,6 +24,10 @@ SHORT_WAIT = 3.0
 """A request outside of a poll waits this long for its slot; if the slot is later, the request is not sent."""
 
 
+_permits = threading.local()
+"""The permit of each thread, whichever pacer asks for it: sources are read over two clients, each with its own."""
+
+
 class HostPacer:
     """The pacing of one process. `learns_by_default`: hosts that the configuration does not name are paced, too, once
     they refused a request."""
@@ -38,7 +42,6 @@ class HostPacer:
     ) -> None:
         self._configured, self._now, self._rng = configured, now, rng
         self._learns = learns_by_default
-        self._permits = threading.local()
         self._lock = threading.Lock()
         self._answers: dict[str, dict[int, tuple[float, bool]]] = {}
         """By host and URL (its hash: it may hold a key), when it was answered last, and whether by a refusal."""
@@ -63,17 +66,17 @@ class HostPacer:
     @contextmanager
     def permitted(self, host: str) -> Iterator[None]:
         """The first request to this host inside uses a slot that is reserved already."""
-        self._permits.name = self.pace(host).name
+        _permits.name = self.pace(host).name
         try:
             yield
         finally:
-            self._permits.name = None
+            _permits.name = None
 
     def before(self, host: str) -> None:
         """Called before each request. NetError (paced) when its slot is not soon."""
         pace = self.pace(host)
-        if getattr(self._permits, "name", None) == pace.name:
-            self._permits.name = None
+        if getattr(_permits, "name", None) == pace.name:
+            _permits.name = None
             return
         if not self._applies(pace):
             return

@@ -53,7 +53,7 @@ def postpone_until_slot(rt: Runtime, watch: PollCandidate, now: float) -> float 
     host = rt.adapter(watch.source).paced_as(watch.ref, watch.via)
     is_reserved = watch.slot_at is not None and 0 < watch.slot_at - now <= host_pacing.LONGEST_AHEAD
     at = watch.slot_at if is_reserved else rt.pacer.reserve(host) if host else None
-    if at is None or at <= now + ROUNDING:
+    if at is None or at <= rt.now() + ROUNDING:
         return None
     watches.postpone(watch, at, slot_at=at)
     return at

@@ -7,9 +7,13 @@ import pytest
 
 from csi.admin import watches as watch_actions
 from csi.pipeline import poll
+from csi.simulator.reddit.app import reddit_app
+from csi.simulator.reddit.site import RedditSite
 from csi.status import host_pace
-from csi.store import api_refusals, host_pacing, watches
+from csi.store import api_refusals, db, host_pacing, watches
 from csi.store.models import Watch
+from tests.fakes.background_server import serve_in_background
+from tests.rigs.in_process import InProcessPipeline
 from tests.rigs.simulated_reddit import HOUR, SLOT, answered, busy_time, expected, keys, reddit
 
 
@@ -166,3 +170,22 @@ def test_members_that_are_found_due_together_take_one_slot(tmp_path, clock):
         assert host_pacing.find("reddit.com").next_at <= clock() + 2 * SLOT
         line.wait(61, step=1)
         assert [path.count("+") for _, path, _ in site.asked] == [3]
+
+
+def test_a_read_in_its_slot_is_sent_by_the_client_of_the_worker(tmp_path, clock):
+    """Over HTTP, with the client and the two pacers that a process has."""
+    site = RedditSite(now=clock)
+    site.add("aa", "bb")
+    for name in ("aa", "bb"):
+        site.publish(name, at=clock() - 500)
+    with db.connection(), serve_in_background(reddit_app(site)) as base:
+        block = {"subreddits": [{"name": "aa"}, {"name": "bb"}], "feed_base_url": base}
+        sources, no_delivery = {"reddit_subreddit": block}, {"delivery": False}
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources=sources, features=no_delivery)
+        line.run()
+        line.wait(5, step=1)
+        began = clock()
+        site.publish("aa")
+        line.wait(200, step=10)
+        assert keys() == expected(site, began)
+        assert [(path.count("+"), status) for _, path, status in site.asked] == [(1, 200), (1, 200)]
