@@ -132,17 +132,12 @@ def measure(call: Callable[[], Any]) -> dict[str, Any]:
 def rows_read(call: Callable[[], Any]) -> int | None:
     """The same statement with a counter in front of its outermost condition. None: it has none, and reads all."""
     seen, count = [], [0]
-    run = db.database.obj.execute_sql
-
-    def watching(sql: str, params: Any = None) -> Any:
-        seen.append((sql, params))
-        return run(sql, params)
-
-    db.database.obj.execute_sql = watching
+    hooks = db.database.obj.query_hooks
+    hooks.append(lambda query: seen.append((query.sql, query.params)))
     try:
         call()
     finally:
-        del db.database.obj.execute_sql
+        hooks.pop()
     connection = db.database.connection()
     connection.create_function("seen_row", 0, lambda: count.__setitem__(0, count[0] + 1) or 1)
     for sql, params in seen:

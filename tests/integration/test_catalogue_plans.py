@@ -66,9 +66,9 @@ def filled(store: str) -> str:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_the_pattern_uses_its_index(filled, monkeypatch, name):
+def test_the_pattern_uses_its_index(filled, name):
     call, index = PATTERNS[name]
-    statement, values = asked(call, monkeypatch)
+    statement, values = asked(call)
     plan = plan_of(statement, values, filled)
     assert re.search(index, plan), plan
     scanned = set(re.findall(r"(?:SCAN|Seq Scan on) (\w+)\b(?! USING)", plan)) - WHOLE.get(name, set())
@@ -76,18 +76,15 @@ def test_the_pattern_uses_its_index(filled, monkeypatch, name):
     assert scanned == set(), plan
 
 
-def asked(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[str, tuple[Any, ...]]:
+def asked(call: Callable[[], Any]) -> tuple[str, tuple[Any, ...]]:
     """The first SELECT that it makes."""
     seen: list[tuple[str, tuple[Any, ...]]] = []
-    run = db.database.obj.execute_sql
-
-    def watching(sql: str, params: Any = None) -> Any:
-        seen.append((sql, tuple(params or ())))
-        return run(sql, params)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(db.database.obj, "execute_sql", watching)
+    hooks = db.database.obj.query_hooks
+    hooks.append(lambda query: seen.append((query.sql, tuple(query.params or ()))))
+    try:
         call()
+    finally:
+        hooks.pop()
     return next((sql, values) for sql, values in seen if sql.strip().startswith("SELECT") and "pg_" not in sql)
 
 

@@ -486,24 +486,23 @@ def test_status_says_that_the_worker_is_silent(open_bench, chat, clock):
     assert "what to do   set OPENAI_API_KEY" in shown
 
 
-def test_a_database_that_cannot_be_used_is_reported_from_memory(open_bench, clock, monkeypatch):
+def test_a_database_that_cannot_be_used_is_reported_from_memory(open_bench, clock):
     bench = chat_bench(open_bench, FakeChat(), 0)
     maintenance.maintain(bench.rt)
     loop = AlertLoop(bench.rt, is_worker=False)
     loop.check()
-    whole = db.database.execute_sql
 
-    def broken(*args: Any, **options: Any) -> Any:
+    def broken(_: Any) -> None:
         raise db.DatabaseError("database or disk is full")
 
-    monkeypatch.setattr(db.database.obj, "execute_sql", broken)
+    db.database.obj.query_hooks.append(broken)
     for _ in range(60):
         clock.move(5)
         loop.check()
     ((_, title, body),) = bench.sent
     assert title == "the database cannot be used"
     assert "database or disk is full" in body
-    monkeypatch.setattr(db.database.obj, "execute_sql", whole)
+    db.database.obj.query_hooks.remove(broken)
     maintenance.maintain(bench.rt)
     loop.check()
     assert [title for _, title, _ in bench.sent[1:]] == ["the database can be used again"]
