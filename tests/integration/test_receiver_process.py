@@ -138,6 +138,14 @@ def test_doubled_headers_are_401(receiver: Process, name: str) -> None:
         b"\x16\x03\x01\x00\x00",
         b"POST /api/v1/signals/ingest HTTP/9.9\r\nConnection: close\r\n\r\n",
     ],
+    ids=[
+        "long header",
+        "negative length",
+        "two lengths",
+        "unknown encoding",
+        "TLS",
+        "HTTP/9.9",
+    ],  # the same in each process
 )
 def test_broken_http_never_is_a_500(receiver: Process, request_bytes: bytes) -> None:
     try:
