@@ -12,7 +12,6 @@ import click
 
 from csi import api_models, logs
 from csi.catalog import channel_admin, data_api
-from csi.catalog.channel_admin import RegisterResult
 from csi.cli import catalog_figures
 from csi.cli.command import audited, config_option, dry_run_option, installed, json_option, yes_option
 from csi.cli.output import (
@@ -29,6 +28,7 @@ from csi.errors import SOME_FAILED, CsiError
 from csi.store.catalog import channels, stats, videos
 
 if TYPE_CHECKING:
+    from csi.catalog.channel_admin import RegisterResult
     from csi.store.catalog.channels import Channel
 
 R = TypeVar("R")

@@ -83,6 +83,9 @@ LINES = {
     "audit list": "",
     "channels add": "UC0000000000000000000009",
     "channels backfill": CHANNEL,
+    "channels compare": CHANNEL,
+    "channels export": "--of videos",
+    "channels import": "-",
     "channels list": "",
     "channels pause": CHANNEL,
     "channels priority": f"{CHANNEL} 9",
@@ -149,6 +152,7 @@ LINES = {
     "problems": "",
     "problems ack": "all",
     "problems list": "",
+    "processing add": "unreadable1 --dry-run",
     "processing check": "",
     "processing digest": "",
     "processing dlq abandon": f"{DEAD_LETTER} --note {{key}} --yes",
@@ -169,6 +173,7 @@ LINES = {
     "processing resume": "file",
     "processing show": "unreadable1",
     "processing status": "",
+    "processing summarise": "unreadable1 --model {key}",
     "processing unmute": "",
     "prune": "--dry-run",
     "quota": "",
@@ -210,6 +215,7 @@ LINES = {
     "trace": "delivered01",
     "videos hot": "",
     "videos list": CHANNEL,
+    "videos movers": "",
     "videos show": VIDEO,
 }
 ENDLESS = {

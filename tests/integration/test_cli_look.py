@@ -267,16 +267,18 @@ AWAY = Problem(
 def test_status_top_and_health_show_cause_and_events_of_a_problem(tmp_path, monkeypatch):
     notice = replace(AWAY, severity="notice", what="the receiver confirms no counts", cause=None, fails=())
     found = StatusVerdict("degraded", (notice, AWAY))
-    monkeypatch.setattr(overview, "verdict", lambda rt: found)
+    monkeypatch.setattr(overview, "judge", lambda facts: found)
     monkeypatch.setattr(health, "judge", lambda facts: found)
     with operator_rig(tmp_path) as built:
         for command in (["status"], ["top", "--once"]):
             lines = built.call(*command).stdout.splitlines()
             first = lines.index("1 problem needs attention.")
-            assert lines[first + 1 : first + 6] == [
+            section = "the-receiver-answers-503-or-not-at-all"
+            assert lines[first + 1 : first + 7] == [
                 "  the circuit breaker of destination default is open: connection refused; its events stay pending",
                 "    since 2026-02-22T12:00:00Z; 12 events are affected",
                 "    → start the receiver: `csi delivery test`",
+                f"    more: csi docs runbook {section}; dashboard page /#destinations",
                 "1 notice:",
                 "  the receiver confirms no counts; its events stay pending",
             ]
