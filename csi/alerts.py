@@ -85,7 +85,7 @@ class AlertTable:
     ) -> None:
         """Record which alerts began and which ended. `after_seconds`: see `delay`.
 
-        An alert that one of the problems explains goes on: it is not among them, and is not over either. One that the
+        An alert that one of the problems explains stays open: it is neither among them nor over. One that the
         operator does not know yet ends without a message.
         """
         there = {(problem.id, problem.subject) for problem in problems}

@@ -1,6 +1,7 @@
 """What a problem is: one shape for the ingester and processing, and for everything that shows problems."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -33,11 +34,11 @@ def affected_words(events: int, is_word: str = "is", are_word: str = "are") -> s
 
 
 PASSING_SECONDS = 180.0
-"""How long a problem that may pass by itself lasts before operators are notified."""
+"""How long a problem that may pass without an operator lasts before operators are notified."""
 
 
 @dataclass(frozen=True)
-class ProblemReport:
+class ProblemReport(ABC):
     """One thing that is wrong now. Id and subject together identify it over time.
 
     Health pages are open to everyone who can reach them, and notifications leave this machine. `what`, `cause` and
@@ -77,8 +78,8 @@ class ProblemReport:
         return self.section or self.kind.runbook
 
     @property
-    def kind(self) -> ProblemKind:
-        raise NotImplementedError
+    @abstractmethod
+    def kind(self) -> ProblemKind: ...
 
     def explains(self, name: str, subject: str) -> bool:
         """Whether the problem of this id and subject follows from this one."""

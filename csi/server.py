@@ -108,7 +108,7 @@ def listen(address: ListenAddress, *, setting: str) -> socket.socket:
 
 def is_local_client(request: Request) -> bool:
     """Whether a client on this machine sent the request itself: a proxy on this machine forwards for others. A proxy
-    shows by its headers, or by HTTP/1.0, which nginx speaks where it is not told otherwise. One that hides entirely is
+    shows by its headers, or by HTTP/1.0, which nginx speaks unless configured otherwise. One that hides entirely is
     not noticed: what is confidential needs a password, too."""
     client = request.client
     if client is None or request.scope.get("http_version") == "1.0":

@@ -14,7 +14,7 @@ MAX_ADDRESSES = 10_000
 class GuessBrake:
     """Wrong tokens by address, in the memory of one process. While an address waits, right tokens are refused, too:
     otherwise it could keep guessing. Sessions that are signed in stay open. An IPv6 network of 64 bits counts as one
-    address: whoever has one of its addresses can use all of them."""
+    address: who has one of its addresses can use all of them."""
 
     def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
         self._steady = steady

@@ -38,7 +38,7 @@ DATABASE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Stall:
-    """Why no progress is made. `since` is monotonic. Ends by a restart, or by itself."""
+    """Why no progress is made. `since` is monotonic. Ends by a restart, or when the thread continues."""
 
     reason: str
     since: float

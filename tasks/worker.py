@@ -201,7 +201,7 @@ class IngesterWorker(WorkerProcess):
             if seconds > WATCH_SECONDS + STOPPED_SECONDS:
                 # The whole process was stopped (SIGSTOP, a paused machine): no thread could make progress, and
                 # none hangs
-                log.warning("worker was stopped and goes on", seconds=round(seconds))
+                log.warning("worker was stopped and continues", seconds=round(seconds))
                 self.looped_at = self.notified_at = time.monotonic()
                 self.stalls.set(None)
             self._report_database_error()

@@ -164,7 +164,7 @@ class FoundWatch:
     ref: str
     """What identifies the watch within its source: the value of its required key."""
     title: str | None = None
-    """Its name, if the source told it."""
+    """Its name, if the source gives it."""
     remark: str | None = None
     """What the operator should know, in one sentence."""
 

@@ -1,7 +1,7 @@
 """The options of a watch that an operator gave it, and their change, for CLI, admin API and dashboard.
 
 A configured watch stores what differs from the configuration, which stays in force when the file is read again; for the
-other keys the file goes on to apply.
+other keys the file keeps applying.
 
 A revision is derived from the options: two operators who load the same watch have the same revision, and the second one
 to save has an old one.

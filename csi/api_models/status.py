@@ -235,7 +235,7 @@ class AuditRecordJson(ApiModel, row=AuditRecord, without=("outcome", "result")):
     finished_at: TimeOrNone
     text: str = Field(description="The action in words")
     outcome: Literal["done", "failed", "not finished"]
-    result: RedactedOrNone = Field(description="What the operator was told")
+    result: RedactedOrNone = Field(description="What the operator read")
 
 
 class AuditLog(ApiModel):

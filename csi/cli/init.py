@@ -304,7 +304,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
 
 @dataclass(frozen=True)
 class NewWatch:
-    """Something to watch, with its name where the lookup told it."""
+    """Something to watch, with its name where the lookup found it."""
 
     source: str
     ref: str

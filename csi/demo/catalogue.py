@@ -60,7 +60,7 @@ class CatalogueDemo:
 
 
 class HandClock:
-    """A clock that stands still until it is moved."""
+    """A clock that moves only when it is set."""
 
     def __init__(self, time: float) -> None:
         self.time = time

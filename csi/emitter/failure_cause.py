@@ -33,7 +33,7 @@ class FailureCause:
     remedy: str
     runbook: str
     is_proven: bool = False
-    """One answer proves it: it does not pass by itself."""
+    """One answer proves it: waiting does not end it."""
 
 
 _STATUSES = {

@@ -68,7 +68,7 @@ def retry(rt: Runtime, job: CatalogJob) -> None:
 
 def cancel(rt: Runtime, job: CatalogJob) -> None:
     """Set an open job to dead; a worker that runs it stops at its next step. A dead job is no longer reported, and not
-    tried again by itself."""
+    tried again without a command."""
     if job.status == "completed" or (job.status == "dead" and job.error_message == "cancelled"):
         raise JobRefused(f"job {job.id} is {job.status}; there is nothing to cancel")
     if not jobs.cancel(job, rt.now()):

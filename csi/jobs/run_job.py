@@ -184,7 +184,7 @@ class RetryWithBackoff:
 
 @dataclass(frozen=True)
 class GiveUpJob:
-    """The job is dead. `may_pass`: its cause may end by itself, so that it is tried again much later."""
+    """The job is dead. `may_pass`: its cause may end without an operator, so that it is tried again much later."""
 
     may_pass: bool
 

@@ -121,7 +121,7 @@ def _handle_composio(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
 
 
 def _report_end(sender: str, found: ComposioMessage, now: float) -> str:
-    """Composio pushes nothing any more: polling goes on alone, and the operator is told."""
+    """Composio pushes nothing any more: only polling is left, and a problem says so."""
     is_account = found.kind == composio.ACCOUNT_EXPIRED
     what = (
         "the connected account has expired" if is_account else f"the trigger {found.trigger or ''} is disabled".strip()

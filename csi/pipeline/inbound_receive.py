@@ -35,7 +35,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the sender is told."""
+    """What the sender is answered."""
 
     status: int
     text: str

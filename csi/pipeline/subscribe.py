@@ -105,7 +105,7 @@ def _request(rt: Runtime, row: Subscription, watch: Watch) -> None:
     callback = callback_url(rt, row.id, watch.source)
     form = {"hub.mode": mode, "hub.topic": row.topic or "", "hub.callback": callback, "hub.verify": "async"}
     if settings is None or mode == "unsubscribe":
-        # Without the settings the callback is not known; the lease ends by itself.
+        # Without the settings the callback is not known; the lease runs out.
         subscriptions.settle(row, was=("ending",), state="ended", due_at=None)
         if settings is None:
             return

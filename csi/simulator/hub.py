@@ -1,4 +1,4 @@
-"""A simulated WebSub hub, as YouTube's is: it verifies, signs with sha1, pushes, and fails or lies as told."""
+"""A simulated WebSub hub, as YouTube's is: it verifies, signs with sha1, pushes, and fails or lies on command."""
 
 import html
 import secrets

@@ -12,7 +12,7 @@ from csi.store.inbound_messages import FailedMessages
 from csi.store.subscriptions import Subscription
 
 LAPSED_SECONDS = 3600.0
-"""A subscription may fail for so long before it is a problem: hubs fail for minutes, and polling goes on."""
+"""A subscription may fail for so long before it is a problem: hubs fail for minutes, and polling continues."""
 REFUSED = 5
 """Fewer messages with a wrong signature in a row may be strangers' attempts."""
 NAMES = 5
@@ -75,7 +75,7 @@ def problems(facts: PushFacts, now: float) -> Iterator[Problem]:
 
 
 def _not_subscribed(found: Sequence[WatchSubscription], now: float) -> Iterator[Problem]:
-    """A notice: polling goes on, so that items come later and are not lost."""
+    """A notice: polling continues, so that items come later and are not lost."""
     failing = [
         one
         for one in found
@@ -87,7 +87,7 @@ def _not_subscribed(found: Sequence[WatchSubscription], now: float) -> Iterator[
     number = "1 watch is" if len(failing) == 1 else f"{len(failing):,} watches are"
     yield Problem(
         *("push_failing", "hub", "notice", f"{number} not subscribed at the hub: {names}"),
-        "their new items are found by polling, which goes on at its interval",
+        "their new items are found by polling, which continues at its interval",
         "none, if the hub has an outage: CSI asks again every hour; otherwise check that the hub reaches "
         "`callback_url`: `csi inbound list`",
         since=min(one.row.failing_since or now for one in failing),

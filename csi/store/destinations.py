@@ -92,7 +92,7 @@ def failing_batches(row: DestinationRow) -> int:
 
 
 def refused_alone(row: DestinationRow) -> int:
-    """How many events were refused each by itself, alone or by a 207, since the last success. A replayed event that is
+    """How many events were refused each on its own, alone or by a 207, since the last success. A replayed event that is
     refused again does not count: the receiver accepted others before."""
     sql = (
         "SELECT COUNT(DISTINCT e.id) FROM delivery_attempts a JOIN batches b ON b.id = a.batch_id "

@@ -1,4 +1,4 @@
-"""Suspects: rows that were leased when a process died. The one that ends it has to be told from those beside it.
+"""Suspects: rows that were leased when a process died. The one that ends it must be kept apart from those beside it.
 
 A row that was in two crashes waits until no other suspect is handled, so that only the row that ends the process
 reaches the third. Items are handled one at a time from the first crash on (csi.store.inbox), messages wait for items,

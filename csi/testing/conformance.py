@@ -226,7 +226,7 @@ def examine(kind: Adapter) -> list[CheckResult]:
 def faults_of(check: Callable[[Adapter], Iterable[str]], kind: Adapter) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(check(kind)))
-    except Exception as error:  # noqa: BLE001 an adapter may fail in any way; the suite goes on
+    except Exception as error:  # noqa: BLE001 an adapter may fail in any way; the suite continues
         return (f"{type(error).__name__}: {error}",)
 
 

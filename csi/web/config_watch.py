@@ -52,7 +52,7 @@ def watch_in_background(watch: ConfigWatch, stopping: threading.Event) -> None:
         while not stopping.wait(ROUND_SECONDS):
             try:
                 watch.run_round()
-            except Exception as error:  # noqa: BLE001 the edge of this thread: it goes on
+            except Exception as error:  # noqa: BLE001 the edge of this thread: the thread continues
                 log.error("the configuration file could not be compared", error=repr(error))
 
     threading.Thread(target=run, name="config-watch", daemon=True).start()

@@ -21,7 +21,7 @@ _KEY = secrets.token_hex(8)
 _MARKS = re.compile(f"<!--{_KEY}:[a-z]+-->")
 _PART = re.compile(f"<!--{_KEY}:([a-z]+)-->(.*?)<!--{_KEY}:end-->", re.DOTALL)
 _AGO = re.compile(r"(<time [^>]*data-ago[^>]*>)[^<]*")
-"""`42 s ago`: the script keeps it up to date by itself."""
+"""`42 s ago`: the script keeps it up to date."""
 
 
 def mark(name: str) -> Markup:

@@ -42,7 +42,7 @@ class AlertStandby:
         self._beat_at = float("-inf")
         self._quiet = 0
         self._looked_at: tuple[float, float] | None = None
-        """By the wall clock, and by one that stands still while the machine is suspended."""
+        """By the wall clock, and by one that stops while the machine is suspended."""
         self._unstored = UnstoredAlert()
         self._errors = RepeatedErrors()
         self._lock: TextIO | None = None

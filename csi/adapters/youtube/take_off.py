@@ -17,7 +17,7 @@ def item(subject: dict[str, Any], source: str, at: float) -> RawEvent:
 
 
 def key(raw: RawEvent) -> str:
-    """One for a video, however long it goes on."""
+    """One for a video, however long the growth lasts."""
     return f"youtube:take_off:{video_fields.video_id(_subject(raw).get('video_id'))}"
 
 

@@ -41,11 +41,11 @@ class ExtractiveSummariser:
         for word in (word for area in source.focus_areas for word in _words(area)):
             weights[word] *= 3
         best = _best_sentences(sentences, weights, source.bullets_wanted)
-        told = best[: SENTENCES[source.summary_type]]
+        chosen = best[: SENTENCES[source.summary_type]]
         summary = VideoSummary(
             bullets=[sentences[index] for index in sorted(best)],
             key_concepts=[word for word, _ in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:8]],
-            executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(told))]),
+            executive_summary=" ".join([NOTE, *(sentences[index] for index in sorted(chosen))]),
         )
         made = {kind: _document(kind, source, summary, sentences) for kind in documents}
         return SummaryResult(summary, MODEL, made)

@@ -71,7 +71,7 @@ class CatalogJob:
     """When its status last changed."""
     archived_at: float | None
     redrive_at: float | None
-    """When a dead job is tried again by itself; None: its cause does not pass by itself."""
+    """When a dead job is tried again without a command; None: only an operator can end its cause."""
     fruitless_attempts: int
     """Attempts since its last progress."""
 

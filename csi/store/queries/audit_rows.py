@@ -21,7 +21,7 @@ class AuditRecord:
     outcome: str | None = None
     """`done` or `failed`, where the status alone does not say it."""
     result: str | None = None
-    """What the operator was told."""
+    """What the operator read."""
 
 
 def page(limit: int, before: int | None = None, *, via: str | None = None) -> list[AuditRecord]:
