@@ -1,16 +1,39 @@
 """Read a file of environment variables, in the format of systemd's EnvironmentFile and `docker --env-file`."""
 
+import os
 import re
-from collections.abc import MutableMapping
+import stat
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from csi.errors import ConfigError
 
 MAX_BYTES = 256 * 1024
+SYSTEM_CONFIG = Path("/etc/csi/config.yaml")
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 _ALIKE = re.compile(r"""[A-Za-z0-9_.,:/@%+=~^-]*|'[^']*'|"[^"$`\\]*\"""")
 """Values that systemd, shells and Docker Compose read in the same way."""
+
+
+def written_here(env: Mapping[str, str]) -> Path | None:
+    """`env` in the working directory, where `csi init` wrote it for this user and nothing else names an installation.
+
+    A file of another user, or one that others may change, is not read: it could point anywhere.
+    """
+    path = Path("env").absolute()
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    is_private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    if not is_private or env.get("CSI_CONFIG_PATH") or os.path.exists(SYSTEM_CONFIG):
+        return None
+    try:
+        config = read_variables(path).get("CSI_CONFIG_PATH")
+    except ConfigError:
+        return None  # a file of another program
+    return path if config and Path(config).parent == path.parent else None
 
 
 def load(path: Path, env: MutableMapping[str, str]) -> None:

@@ -21,9 +21,9 @@ from csi import logs, net, server
 from csi.adapters import feed_discovery, reddit_subreddit
 from csi.adapters.youtube import page_lookup
 from csi.adapters.youtube.references import FREE_FORMS, UnknownReference, is_youtube_address, parse_reference
+from csi.cli import envfile
 from csi.cli.command import sidecar_url
 from csi.cli.doctor import examine_queue, show
-from csi.cli.envfile import read_variables
 from csi.cli.output import is_terminal, plain, safe
 from csi.cli.run import OWN_RECEIVER
 from csi.config import setting_types
@@ -91,7 +91,7 @@ def init(
     files get mode 0600. Exit code 6 when the files are written and the test finds a problem.
     """
     logs.setup(level="CRITICAL", format="text")
-    system = Path("/etc/csi/config.yaml")
+    system = envfile.SYSTEM_CONFIG
     usual = system if os.geteuid() == 0 and system.parent.is_dir() else Path("config.yaml")
     config = (config_path or Path(os.environ.get("CSI_CONFIG_PATH") or usual)).absolute()
     env = (env_path or config.parent / "env").absolute()
@@ -270,12 +270,13 @@ def _write(texts: Mapping[Path, str]) -> None:
 def _test(config: Path, env: Path, endpoint: str, *, online: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
     options = run_checks.CheckOptions(
-        config, variables | read_variables(env), examine_queue, sidecar_url, online, at_work=False
+        config, variables | envfile.read_variables(env), examine_queue, sidecar_url, online, at_work=False
     )
     awaits_receiver = _is_ours(endpoint) and not _listens(endpoint)
     findings = run_checks.examine(options)
     failed = any(one.level == "fail" for one in show(_without_receiver(findings) if awaits_receiver else findings))
-    csi = "csi" if env == Path("/etc/csi/env") else f"csi --env-file {env}"
+    is_found = env == Path("/etc/csi/env") or envfile.written_here(os.environ) == env
+    csi = "csi" if is_found else f"csi --env-file {env}"
     click.echo(f"\nstart it:   {csi} run{' --receiver' if awaits_receiver else ''}")
     click.echo(f"examine it: {csi} doctor")
     return UNHEALTHY if failed else 0

@@ -79,6 +79,9 @@ GROUPS = {
 }
 """The commands as `csi --help` lists them."""
 
+_WITH_OWN_VARIABLES = ("init", "demo", "simulate")
+"""These commands make an installation of their own: they do not look for one in the working directory."""
+
 _LAZY_LIBRARIES = ("pydantic", "yaml")
 """Libraries that a command's module imports directly."""
 
@@ -148,14 +151,19 @@ class LazyGroup(click.Group):
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="CSI_ENV_FILE",
     metavar="PATH",
-    help="Read variables from this file; the environment takes precedence.  [default: $CSI_ENV_FILE]",
+    help="Read variables from this file; the environment takes precedence.  [default: $CSI_ENV_FILE, or the file "
+    "env that csi init wrote in this directory]",
 )
 @click.version_option(__version__, prog_name="csi")
-def cli(env_file: Path | None) -> None:
+@click.pass_context
+def cli(ctx: click.Context, env_file: Path | None) -> None:
     """Creator Signal Intelligence: watch creators, deliver every new item once, signed, never lost."""
-    if env_file is not None:
-        from csi.cli import envfile
+    from csi.cli import envfile
 
+    names_another = any(word == "--config" or word.startswith("--config=") for word in sys.argv)
+    if env_file is None and not names_another and ctx.invoked_subcommand not in _WITH_OWN_VARIABLES:
+        env_file = ctx.params["env_file"] = envfile.written_here(os.environ)
+    if env_file is not None:
         envfile.load(env_file, os.environ)
 
 

@@ -158,7 +158,7 @@ def file_model(sources: SourceModels) -> type[ConfigFile]:
 
 
 def find_file(path: Path | None, env: Environment) -> Path:
-    """--config, then CSI_CONFIG_PATH, then /etc/csi/config.yaml."""
+    """--config, then CSI_CONFIG_PATH, then /etc/csi/config.yaml. Commands have read a file of variables before."""
     return path or Path(env.get("CSI_CONFIG_PATH") or DEFAULT_PATH)
 
 

@@ -109,11 +109,12 @@ def test_from_the_wheel_to_the_first_event(tmp_path: Path) -> None:
         init.answer("newest item", "y")
         assert init.code() == 0, init.text
         assert "our receiver does not run yet" in init.text
+        assert "start it:   csi run --receiver" in init.text
         captions = {"providers": ["captions"], "captions": {"base_url": yt.base_url}}
         processing = {"state_dir": str(home / "processing"), "transcription": captions}
         (home / "processing.yaml").write_text(yaml.safe_dump(processing))
         with_config = env | {"CSI_PROCESSING_CONFIG": str(home / "processing.yaml")}
-        run = Terminal([csi, "--env-file", "env", "run", "--processing"], home, with_config)
+        run = Terminal([csi, "run", "--processing"], home, with_config)
         try:
             while not signals(home / "state" / "receiver.db"):
                 run.read_until("\n")
@@ -130,7 +131,7 @@ def test_from_the_wheel_to_the_first_event(tmp_path: Path) -> None:
                 summaries = re.search(r"http://127\.0\.0\.1:\d+/ui/login\?key=[\w-]+", run.text)
                 assert summaries, run.text
                 assert browser.get(summaries[0]).status_code == 200
-            top = Terminal([csi, "--env-file", "env", "top", "--interval", "1s"], home, env)
+            top = Terminal([csi, "top", "--interval", "1s"], home, env)
             top.read_until("NEWEST EVENTS")
             top.press("\r")
             top.read_until("occurred")
@@ -140,10 +141,10 @@ def test_from_the_wheel_to_the_first_event(tmp_path: Path) -> None:
             run.interrupt()
             code = run.code()
         assert code == 0, run.text
-        lacking = Terminal([csi, "--env-file", "env", "run", "--processing"], home, env)
+        lacking = Terminal([csi, "run", "--processing"], home, env)
         assert lacking.code() == 4, lacking.text
         assert "pip install 'creator-signals[processing]'" in lacking.text
         assert "Traceback" not in lacking.text
     print(f"quick start: the first event was at the receiver after {seconds:.1f} s")
-    done = subprocess.run([csi, "--env-file", "env", "status"], cwd=home, env=env, capture_output=True, text=True)
+    done = subprocess.run([csi, "status"], cwd=home, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

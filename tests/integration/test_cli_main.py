@@ -103,6 +103,44 @@ def test_every_command_takes_its_variables_from_the_file(tmp_path):
     assert "instance_id: from-the-file" in done.stdout, done.stderr
 
 
+def test_commands_find_the_installation_that_init_wrote_in_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(envfile, "SYSTEM_CONFIG", tmp_path / "etc")
+    monkeypatch.chdir(tmp_path)
+    assert envfile.written_here({}) is None
+    mine = write(tmp_path, f"CSI_CONFIG_PATH={tmp_path}/config.yaml\n")
+    mine.chmod(0o600)
+    assert envfile.written_here({}) == mine
+    assert envfile.written_here({"CSI_CONFIG_PATH": "/srv/config.yaml"}) is None
+    mine.chmod(0o660)
+    assert envfile.written_here({}) is None, "others may change it"
+    mine.chmod(0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: mine.stat().st_uid + 1)
+    assert envfile.written_here({}) is None, "it belongs to another user"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(envfile, "SYSTEM_CONFIG", mine)
+    assert envfile.written_here({}) is None, "this machine has an installation"
+
+
+@pytest.mark.parametrize("text", ["PORT=8000\n", "a note\n", "CSI_CONFIG_PATH=/srv/csi/config.yaml\n", ""])
+def test_a_file_env_of_another_program_is_not_read(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, text).chmod(0o600)
+    assert envfile.written_here({}) is None
+
+
+@pytest.mark.parametrize(("option", "used"), [((), "mine"), (("--config", "other.yaml"), "other")], ids=["", "config"])
+def test_a_configuration_that_is_named_is_used_without_the_variables_of_this_directory(tmp_path, option, used):
+    (tmp_path / "config.yaml").write_text("csi: {state_dir: state}\n")
+    (tmp_path / "other.yaml").write_text("csi: {state_dir: state, instance_id: other}\n")
+    write(tmp_path, f"CSI_CONFIG_PATH={tmp_path}/config.yaml\nCSI_INSTANCE_ID=mine\n").chmod(0o600)
+    line = [sys.executable, "-P", "-m", "csi.cli.main", "config", "show", *option]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("CSI_")}
+    env["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert f"instance_id: {used}" in done.stdout, done.stderr
+
+
 # --- completion
 
 
