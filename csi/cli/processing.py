@@ -20,7 +20,7 @@ from csi.cli.output import ago, confirm, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
-from csi.processing.pipeline import budget, dead_job_actions, notify, provider_access, retry_video, runs
+from csi.processing.pipeline import budget, dead_job_actions, digests, notify, provider_access, retry_video
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -234,11 +234,13 @@ def export_collection(config_path: Path | None, collection: str, out: Path | Non
 @processing.command("digest")
 @processing_option
 @click.option("--day", help="YYYY-MM-DD. [default: today]")
+@click.option("--pipeline", metavar="NAME", help="Of this pipeline only.")
 @click.option("--html", is_flag=True, help="HTML instead of Markdown.")
-def print_digest(config_path: Path | None, day: str | None, html: bool) -> None:
-    """Print the digest of a day, from the current data."""
+def print_digest(config_path: Path | None, day: str | None, pipeline: str | None, html: bool) -> None:
+    """Print the digest of a day (UTC), from the current data."""
     with processing_session(config_path) as rt:
-        markdown, as_html = runs.make_digest(rt, runs.describe_run(rt, checked_day(day) if day else rt.today()))
+        span = digests.whole_day(checked_day(day) if day else rt.today(), pipeline)
+        markdown, as_html = digests.make_digest(rt, span)
     click.echo(logs.redact(as_html if html else markdown))
 
 

@@ -7,8 +7,8 @@ from csi.errors import StoreError
 from csi.net import Net
 from csi.processing import receiver_database
 from csi.processing.config import load
+from csi.processing.pipeline.digests import whole_day, write_digest
 from csi.processing.pipeline.later import STREAM_END, TRANSCRIPT
-from csi.processing.pipeline.runs import describe_run, write_digest
 from csi.processing.runtime import Processing
 from csi.processing.status import WORKER
 from csi.processing.store import db, dead_jobs, heartbeats, jobs, paid_calls, received_events, videos
@@ -70,7 +70,7 @@ class ProcessingMonitor:
         """The current numbers. Writes today's digest file."""
         with db.reading():
             states, waiting = videos.counts(), _waiting_for_youtube()
-            written = write_digest(self._rt, describe_run(self._rt, self._rt.today()), announce=False)
+            written = write_digest(self._rt, whole_day(self._rt.today()), announce=False)
             return ProcessingAccount(
                 signals=sum(received_events.counts().values()),
                 videos=sum(states.values()),

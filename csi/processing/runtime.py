@@ -26,7 +26,7 @@ from csi.processing.providers.openai import ChatClient, OpenAISummariser
 from csi.processing.providers.transcript_files import FileTranscriber
 from csi.processing.providers.video_facts import CatalogueFacts, FactSource, YouTubeFacts
 from csi.processing.settings import ProcessingSettings
-from csi.processing.store import db
+from csi.processing.store import db, runs
 from csi.processing.store.audit import AuditScope
 from csi.processing.store.videos import ProcessingVideo
 
@@ -93,7 +93,7 @@ class Processing:
 
 
 def day_span(day: str) -> tuple[float, float]:
-    start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+    start = runs.day_start(day)
     return start, start + DAY
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from csi.config.durations import Seconds
+from csi.config.setting_types import TimeOfDay, TimeZone
 from csi.patterns import check_pattern
 from csi.processing.money import Usd
 
@@ -28,6 +29,7 @@ UpToOneYear = Annotated[Seconds, Field(le=31_622_400)]
 Pattern = Annotated[str, AfterValidator(lambda text: check_pattern(text) if text else text)]
 Url = Annotated[str, AfterValidator(_check_url)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+PipelineName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 Price = Annotated[Usd, Field(ge=0)]
 
 
@@ -148,9 +150,19 @@ class StoreSettings(SettingsBlock):
     memory: Annotated[str, Field(min_length=1, max_length=100)] = "local"
 
 
-class DigestSettings(SettingsBlock):
+class DigestTime(SettingsBlock):
+    """When a digest is written: of what happened since the last one."""
+
+    at: TimeOfDay = "00:00"
+    time_zone: TimeZone = "UTC"
+
+
+class DigestSettings(DigestTime):
+    """`pipelines` have digests of their own; the others share one."""
+
     enabled: bool = True
     notify: bool = True
+    pipelines: Annotated[dict[PipelineName, DigestTime], Field(max_length=50)] = {}
 
 
 class DeadLetterSettings(SettingsBlock):

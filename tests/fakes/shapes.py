@@ -8,8 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from csi.store.catalog import channels
 from ops import docs_cli
 from tests.rigs.operator import CHANNEL, DEAD_JOB, DEAD_LETTER, OLD_IDS, SUMMARISED, VIDEO, filled_operator_rig
+
+OTHER_CHANNEL = "UC0000000000000000000008"
 
 COMMANDS = [
     "adapters list",
@@ -22,6 +25,7 @@ COMMANDS = [
     "channels list",
     f"channels show {CHANNEL}",
     f"channels trend {CHANNEL}",
+    f"channels compare {CHANNEL} {OTHER_CHANNEL}",
     "compare -",
     "config check",
     "config show",
@@ -69,6 +73,7 @@ COMMANDS = [
     "version",
     "videos hot",
     f"videos list {CHANNEL}",
+    "videos movers",
     f"videos show {VIDEO}",
 ]
 """Every command that only reads, and can print JSON."""
@@ -84,6 +89,7 @@ WIDTH = 110
 
 def text_of(home: Path) -> str:
     with filled_operator_rig(home) as operator:
+        channels.add(OTHER_CHANNEL, "Somebody else", 5, operator.now)
         return "\n\n".join(_entry(command, _ask(operator, command)) for command in COMMANDS)
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from csi.cli.main import cli
-from csi.processing.pipeline import runs
+from csi.processing.pipeline import digests
 from csi.processing.pipeline.intake import read_video
 from csi.processing.store import audit, videos
 from csi.processing.store.received_events import Signal
@@ -68,7 +68,7 @@ def shown(open_bench):
 
 
 def test_a_digest_is_inert_as_markdown_and_as_html(shown):
-    markdown, html = runs.make_digest(shown.rt, runs.describe_run(shown.rt, shown.rt.today()))
+    markdown, html = digests.make_digest(shown.rt, digests.whole_day(shown.rt.today()))
     for text in (markdown, html):
         assert "alert(1)" in text
         assert not any(letter in text for letter in "\x1b\x07")

@@ -7,7 +7,7 @@ import pytest
 
 from csi import clock as csi_clock
 from csi.processing import alerting
-from csi.processing.pipeline import dead_job_actions, maintenance, notify, runs
+from csi.processing.pipeline import dead_job_actions, digests, maintenance, notify, runs
 from csi.processing.pipeline.intake import reroute
 from csi.processing.pipeline.retry_video import retry_video
 from csi.processing.store import (
@@ -246,7 +246,7 @@ def test_the_run_counts_what_the_rows_say_and_yesterdays_gets_its_digest(open_be
     assert doc.agent_stats["transcriber"].actions_taken == 4
     assert doc.error_categories == {"no_speech": 1}
     clock.move(86_400)
-    runs.update_runs(bench.rt)
+    bench.run_for(0)
     assert runs.runs.find(today).status == "completed"
     page = (bench.settings.artifacts / "digests" / f"digest-{today}.md").read_text()
     assert "## Title of vid00000001" in page
@@ -266,8 +266,9 @@ def test_a_death_at_midnight_loses_no_digest_and_announces_it_once(open_bench, c
     bench.drain_through_deaths(seconds=15)
     assert died() == 1
     assert runs.runs.find(today).status == "completed"
+    today_ends = csi_clock.iso(runs.day_span(today)[1])
     assert (bench.settings.artifacts / "digests" / f"digest-{today}.html").exists()
-    assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest:{today}") == [(1,)]
+    assert fetch("SELECT count(*) FROM notices WHERE subject = ?", f"digest::{today_ends}") == [(1,)]
 
 
 def test_a_day_keeps_its_dead_letters_when_one_dies_again_later(open_bench, clock):
@@ -448,7 +449,7 @@ def test_a_receivers_database_that_was_made_anew_is_read_from_its_beginning(open
 
 def test_a_digest_of_an_empty_day_is_a_page_all_the_same(open_bench):
     bench = open_bench()
-    markdown, _ = runs.make_digest(bench.rt, runs.describe_run(bench.rt, bench.rt.today()))
+    markdown, _ = digests.make_digest(bench.rt, digests.whole_day(bench.rt.today()))
     assert "0 summarised" in markdown
 
 

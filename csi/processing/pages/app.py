@@ -27,7 +27,8 @@ from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Han
 from csi.processing.pages.password import DashboardPassword
 from csi.processing.pages.reading import render_markdown, transcript_lines
 from csi.processing.pages.video_list import video_list_facts
-from csi.processing.pipeline.runs import describe_run, make_digest
+from csi.processing.pipeline.digests import make_digest, whole_day
+from csi.processing.pipeline.runs import describe_run
 from csi.processing.problems import judge
 from csi.processing.runtime import Processing
 from csi.processing.store import artifacts, audit, db, dead_jobs, jobs, paid_calls, received_events, runs, videos
@@ -125,7 +126,7 @@ def run_facts(rt: Processing, day: str) -> dict[str, Any] | None:
 def digest_facts(rt: Processing, day: str) -> dict[str, Any] | None:
     if day != rt.today() and runs.find(day) is None:
         return None
-    return {"day": day, "digest": render_markdown(make_digest(rt, describe_run(rt, day))[0])}
+    return {"day": day, "digest": render_markdown(make_digest(rt, whole_day(day))[0])}
 
 
 def video_facts(rt: Processing, request: Request) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from csi.logs import log
 from csi.processing.pipeline import (
     admit,
     dead_job_actions,
+    digests,
     intake,
     notify,
     provider_access,
@@ -59,6 +60,7 @@ def maintain(rt: Processing) -> list[StepWake]:
         audit.prune(now, 200)
     retention.remove_old_hourly(rt)
     runs.update_runs(rt)
+    digests.write_due_digests(rt)
     index_texts(rt)
     return [*intake.reroute(rt), *dead_job_actions.auto_retry(rt)]
 

@@ -32,6 +32,10 @@ def used(day: str) -> Decimal:
     return from_micro(number(f"{_USED} WHERE day = ?", day))
 
 
+def used_between(start: float, end: float) -> Decimal:
+    return from_micro(number(f"{_USED} WHERE started_at >= ? AND started_at < ?", start, end))
+
+
 def reserved(day: str) -> Decimal:
     """The part of `used` whose price is not known yet."""
     sql = "SELECT SUM(estimated_micro_usd) FROM calls WHERE day = ? AND state IN ('started', 'unknown')"

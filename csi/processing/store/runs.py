@@ -1,6 +1,7 @@
 """The daily runs, and their marks, each set once a day: limits reached, policies applied, alerts, digests."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from csi.processing.collection_models import RunEventDocument
@@ -45,6 +46,31 @@ def marks(run_id: str, kind: Mark) -> list[str]:
 def marked_at(run_id: str, kind: Mark, name: str) -> float | None:
     row = one("SELECT at FROM run_marks WHERE run_id = ? AND kind = ? AND name = ?", run_id, kind, name)
     return float(row[0]) if row else None
+
+
+def mark_digest(day: str, name: str, end: float) -> None:
+    """The digest of this name was written up to `end`."""
+    sql = """INSERT INTO run_marks (run_id, kind, name, at) VALUES (?, 'digest', ?, ?)
+             ON CONFLICT (run_id, kind, name) DO UPDATE SET at = excluded.at"""
+    run(sql, day, name, end)
+
+
+def digest_end(name: str) -> float | None:
+    """Up to when the digest of this name was written last. Version 1.0.0 wrote one of each whole day."""
+    row = one("SELECT MAX(at) FROM run_marks WHERE kind = 'digest' AND name = ?", name)
+    if row and row[0] is not None:
+        return float(row[0])
+    row = one("SELECT MAX(run_id) FROM run_marks WHERE kind = 'digest' AND name = 'written'")
+    return day_start(row[0]) + 86_400 if row and row[0] is not None else None
+
+
+def first_day_start() -> float | None:
+    row = one("SELECT MIN(run_id) FROM runs")
+    return day_start(row[0]) if row and row[0] is not None else None
+
+
+def day_start(run_id: str) -> float:
+    return datetime.fromisoformat(run_id).replace(tzinfo=UTC).timestamp()
 
 
 def audit_totals(start: float, end: float) -> dict[str, Any]:
