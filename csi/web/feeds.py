@@ -217,15 +217,15 @@ def atom(feed: EventFeed) -> bytes:
     root = ElementTree.Element("feed", xmlns=ATOM)
     _add(root, "id", feed.feed_id)
     _add(root, "title", feed.title)
-    _add(root, "updated", max((_seen_at(event) for event in feed.items), default=EPOCH))
+    _add(root, "updated", max((_updated_at(event) for event in feed.items), default=EPOCH))
     _add(root, "link", rel="self", type="application/atom+xml", href=feed.url)
     _add(_add(root, "author"), "name", feed.author)
     _add(root, "generator", "CSI", version=__version__)
     for event in feed.items:
         entry, subject = _add(root, "entry"), _json(event.subject_json)
-        _add(entry, "id", f"urn:csi:{quote(event.event_id, safe=':')}")
+        _add(entry, "id", f"urn:csi:{_urn_text(event.event_id)}")
         _add(entry, "title", _title(event, subject))
-        _add(entry, "updated", _seen_at(event))
+        _add(entry, "updated", _updated_at(event))
         if occurred := _date(event.occurred_at):
             _add(entry, "published", occurred)
         if link := _link(subject):
@@ -254,8 +254,8 @@ def json_feed(feed: EventFeed) -> bytes:
                 "id": event.event_id,
                 "title": _title(event, subject),
                 "content_text": _text(event, subject),
-                "date_modified": _seen_at(event),
-                "tags": [event.source, event.event_type, *_tags(event)],
+                "date_modified": _updated_at(event),
+                "tags": list(dict.fromkeys([event.source, event.event_type, *_tags(event)])),
                 **{name: value for name, value in optional.items() if value},
                 **({"authors": [{"name": name}]} if (name := _creator(subject)) else {}),
                 "_csi": contract,
@@ -312,8 +312,15 @@ def _tags(event: Event) -> list[str]:
     return [tag for tag in tags if isinstance(tag, str) and tag.strip()] if isinstance(tags, list) else []
 
 
-def _seen_at(event: Event) -> str:
-    return clock.iso(event.first_seen_at)
+def _updated_at(event: Event) -> str:
+    """When the event was seen. A poll sees many in one second, and readers sort by this time: the milliseconds are
+    the event's own, in the order of the events."""
+    return f"{clock.iso(event.first_seen_at)[:-1]}.{event.id % 1000:03d}Z"
+
+
+def _urn_text(event_id: str) -> str:
+    """Without a tilde, which RFC 8141 allows in a URN, and RFC 2141, which validators know, does not."""
+    return quote(event_id, safe=":").replace("~", "%7E")
 
 
 def _date(text: str) -> str | None:

@@ -1,4 +1,5 @@
-"""The rules of RFC 4287 (Atom) and of JSON Feed 1.1, as functions that list what a document breaks. No library."""
+"""The rules of RFC 4287 (Atom) and of JSON Feed 1.1, as functions that list what a document breaks, and what the W3C's
+validator warns of. No library."""
 
 import json
 import re
@@ -8,6 +9,7 @@ from xml.etree import ElementTree
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{1,31}:([A-Za-z0-9()+,.:=@;$_!*'-]|%[0-9A-Fa-f]{2})+")
 _FEED_CHILDREN = {
     "author", "category", "contributor", "generator", "icon", "id", "link", "logo", "rights", "subtitle", "title",
     "updated", "entry",
@@ -34,6 +36,9 @@ def atom_faults(body: bytes) -> list[str]:
     ids = [entry.findtext(f"{ATOM}id") for entry in entries]
     if len(ids) != len(set(ids)):
         faults.append("two entries have one id (4.1.1)")
+    times = [entry.findtext(f"{ATOM}updated") for entry in entries]
+    if len(times) != len(set(times)):
+        faults.append("two entries have one updated (a warning: readers cannot sort them)")
     for entry in entries:
         faults += _entry_faults(entry)
     for element in root.iter():
@@ -59,9 +64,7 @@ def _element_faults(element: ElementTree.Element) -> list[str]:
     name, text = element.tag.removeprefix(ATOM), element.text or ""
     match name:
         case "id":
-            return (
-                [] if text == text.strip() and urlsplit(text).scheme and " " not in text else [f"id {text!r} (4.2.6)"]
-            )
+            return [] if _URN.fullmatch(text) else [f"id {text!r} (4.2.6, RFC 2141)"]
         case "updated" | "published":
             return [] if _DATE.fullmatch(text) else [f"{name} {text!r} (3.3)"]
         case "link":
@@ -111,7 +114,8 @@ def json_feed_faults(body: bytes) -> list[str]:
             for name in ("date_published", "date_modified")
             if name in item and not _DATE.fullmatch(item[name])
         ]
-        faults += [] if all(isinstance(tag, str) for tag in item.get("tags", [])) else ["tags"]
+        tags = item.get("tags", [])
+        faults += [] if all(isinstance(tag, str) for tag in tags) and len(tags) == len(set(tags)) else ["tags"]
         faults += _authors(item)
         if "url" in item and urlsplit(item["url"]).scheme not in ("http", "https"):
             faults.append("url")

@@ -122,6 +122,22 @@ async def test_hostile_text_breaks_neither_document(rt: Runtime, client: httpx.A
 
 
 @pytest.mark.asyncio
+async def test_what_one_poll_saw_has_times_of_its_own_and_tags_are_named_once(
+    rt: Runtime, client: httpx.AsyncClient
+) -> None:
+    now = rt.now()
+    for number in range(3):
+        added = add(rt, f"video~{number}", tags=("ai", sample_event("x").source, "ai"))
+        db.run("UPDATE events SET first_seen_at = ? WHERE event_id = ?", now, added.event_id)
+    atom, document = await client.get("/feeds/events.atom?limit=3"), await client.get("/feeds/events.json?limit=3")
+    assert (atom_faults(atom.content), json_feed_faults(document.content)) == ([], [])
+    times = [entry.updated for entry in feedparser.parse(io.BytesIO(atom.content)).entries]
+    assert times == sorted(times, reverse=True)
+    assert times == [item["date_modified"] for item in document.json()["items"]]
+    assert document.json()["items"][0]["tags"] == [added.source, added.event_type, "ai"]
+
+
+@pytest.mark.asyncio
 async def test_an_empty_feed_is_valid_and_stays_the_same(tmp_path: Path) -> None:
     rt = open_show(tmp_path)
     transport = httpx.ASGITransport(app=create_app(lambda: rt))
