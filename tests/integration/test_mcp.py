@@ -117,9 +117,17 @@ async def test_what_is_broken(url: str, at: OperatorRig) -> None:
 
 
 async def test_what_a_channel_published_this_week(url: str, at: OperatorRig) -> None:
-    at.event("fresh000001")
+    names = {"fresh000001": 3_600, "fresh000002": 6 * 86_400, "lastweek001": 9 * 86_400}
+    numbers = [at.event(name, ago=ago) for name, ago in names.items()]
+    at.event("elsewhere01")
+    channel = watches.find_id("youtube_channel_rss", CHANNEL)
+    db.run("UPDATE watches SET name = 'A creator' WHERE id = ?", channel)
+    db.run(f"UPDATE events SET watch_id = ? WHERE id IN ({db.marks(numbers)})", channel, *numbers)
     async with agent(url, READ_TOKEN) as client:
-        events = (await ask(client, "list_events", q="fresh000001", since="7d"))["data"]["events"]
+        for watch in ("A creator", CHANNEL, f"https://www.youtube.com/channel/{CHANNEL}", str(channel)):
+            events = (await ask(client, "list_events", watch=watch, since="7d"))["data"]["events"]
+            assert [event["subject"]["video_id"] for event in events] == ["fresh000002", "fresh000001"], watch
+        assert "there is no watch 'Nobody'" in await refused(client, "list_events", watch="Nobody")
         one = (await ask(client, "get_event", id=str(events[0]["id"])))["data"]
         videos = (await ask(client, "list_videos", channel=CHANNEL, days=7))["data"]["videos"]
         trend = (await ask(client, "show_trend", id=CHANNEL))["data"]["days"]

@@ -199,13 +199,20 @@ async def test_the_admin_api_sends_again_and_a_reader_does_not(rt):
     ids = delivered_ids()
     async with client_of(rt, READ_TOKEN) as reader:
         assert (await reader.post("/admin/events/resend", json={"ids": ids})).status_code == 403
+    watch = Watch.get()
     async with client_of(rt) as client:
+        named = (await client.post("/admin/events/resend", json={"watch": watch.ref, "dry_run": True})).json()
+        unknown = await client.post("/admin/events/resend", json={"watch": "nothing"})
         both = await client.post("/admin/events/resend", json={"ids": ids, "since": "1d"})
         none = await client.post("/admin/events/resend", json={})
         absent = await client.post("/admin/events/resend", json={"ids": ["nothing"]})
         plan = (await client.post("/admin/events/resend", json={"ids": ids, "dry_run": True})).json()
         done = (await client.post("/admin/events/resend", json={"ids": ids})).json()
     assert [both.status_code, none.status_code, absent.status_code] == [400, 400, 409]
+    assert (named["events"], unknown.status_code) == (
+        len(resend_by_command.choose((), EventQuery(watch_id=watch.id))),
+        404,
+    )
     assert (plan["sent"], plan["notes"], done["sent"], done["dry_run"]) == (len(ids), [], len(ids), False)
     assert db.number("SELECT COUNT(*) FROM outbox WHERE tier = 'resend'") == len(ids) > 0
 

@@ -5,7 +5,8 @@ from typing import Annotated, get_args
 from pydantic import AfterValidator, Field
 
 from csi.adapters import registry
-from csi.admin import resend_by_command
+from csi.admin import resend_by_command, watches
+from csi.admin.watches import WatchRefused
 from csi.api_models import EventDetail, EventList, ResendReport, Trace
 from csi.api_models.events import EventState
 from csi.config.setting_types import Tier
@@ -14,7 +15,7 @@ from csi.status import timeline
 from csi.store import events
 from csi.store.queries import event_search
 from csi.store.queries.event_search import EventQuery
-from csi.web.operation_definition import MAX_ID, Ago, BeforeId, Limit, OperationList, RequestModel, Whole
+from csi.web.operation_definition import Ago, BeforeId, Limit, OperationList, RequestModel
 from csi.web.responses import HttpProblem
 
 EVENT_STATES: tuple[str, ...] = get_args(EventState)
@@ -36,7 +37,7 @@ class EventListQuery(RequestModel):
     state: EventState | None = Field(None, description="Only events in this state")
     source: Annotated[str, AfterValidator(_known_source)] | None = Field(None, description="Only of this source")
     tier: Tier | None = Field(None, description="Only of this tier")
-    watch: Whole | None = Field(None, ge=1, le=MAX_ID, description="Only of the watch with this id")
+    watch: str | None = Field(None, max_length=500, description="Only of this watch: its number, id, name or URL")
     since: Ago | None = Field(None, ge=0, description="First seen within this time: 1h, 2d")
     q: str | None = Field(None, max_length=200, description="Words of the title or channel, or an id")
 
@@ -46,7 +47,9 @@ class ResendRequest(RequestModel):
 
     ids: tuple[str, ...] = Field((), max_length=10_000, description="Numbers or event_ids")
     since: Ago | None = Field(None, ge=0, description="First seen within this time: 1h, 2d")
-    watch: int | None = Field(None, ge=1, le=MAX_ID, description="Of the watch with this id")
+    watch: int | Annotated[str, Field(max_length=500)] | None = Field(
+        None, description="Of this watch: its number, id, name or URL"
+    )
     source: Annotated[str, AfterValidator(_known_source)] | None = Field(None, description="Of this source")
     destination: str | None = Field(None, max_length=100, description="Only to this one; default: each that got it")
     dry_run: bool = Field(False, description="List what would be sent, and change nothing")
@@ -59,14 +62,25 @@ class TraceQuery(RequestModel):
     q: str = Field(min_length=1, max_length=512, description="The id of a video, an event_id or a dedupe key")
 
 
-@OPERATIONS.add("GET", "/events", "listEvents", "Events, newest first")
+def _watch_id(rt: Runtime, watch: int | str | None) -> int | None:
+    """A number is taken as it is: events outlive their watch, which only the number still names."""
+    text = "" if watch is None else str(watch).strip()
+    if not text or (text.isascii() and text.isdigit() and len(text) < 19):
+        return int(text) if text else None
+    try:
+        return watches.find_watch(rt, text).id
+    except WatchRefused as error:
+        raise HttpProblem(404, str(error)) from error
+
+
+@OPERATIONS.add("GET", "/events", "listEvents", "Events, newest first", refusals={404: "No watch of this name"})
 def list_events(rt: Runtime, query: EventListQuery) -> EventList:
     wanted = EventQuery(
         text=(query.q or "").strip() or None,
         state=query.state,
         source=query.source,
         tier=query.tier,
-        watch_id=query.watch,
+        watch_id=_watch_id(rt, query.watch),
         since=None if query.since is None else rt.now() - query.since,
     )
     found = event_search.page(wanted, query.limit, query.before)
@@ -86,14 +100,14 @@ def show_event(rt: Runtime, id: str) -> EventDetail:
 
 @OPERATIONS.add(
     "POST", "/events/resend", "resendEvents", "Send events again: the same events, the same ids",
-    refusals={409: "An event or the destination does not exist"},
+    refusals={404: "No watch of this name", 409: "An event or the destination does not exist"},
 )  # fmt: skip
 def resend(rt: Runtime, body: ResendRequest) -> ResendReport:
     conditions = (body.since, body.watch, body.source)
     if bool(body.ids) == any(one is not None for one in conditions):
         raise HttpProblem(400, "give ids, or since, watch or source")
     begin = None if body.since is None else rt.now() - body.since
-    query = None if body.ids else EventQuery(source=body.source, watch_id=body.watch, since=begin)
+    query = None if body.ids else EventQuery(source=body.source, watch_id=_watch_id(rt, body.watch), since=begin)
     chosen = resend_by_command.choose(body.ids, query)
     if len(chosen) > resend_by_command.CONFIRM_ABOVE and not (body.dry_run or body.confirm):
         raise HttpProblem(400, f"{len(chosen)} events: send confirm: true, or dry_run: true for a preview")
