@@ -148,6 +148,9 @@ def check_schema(settings: Settings) -> Finding:
     """Of the database that is open already. StoreError when it cannot be read."""
     url, shown = settings.csi.database_url, hide_password(settings.csi.database_url)
     missing = db.pending_migrations()
+    if missing and not db.applied_migrations():
+        fault = database_faults.EMPTIED
+        return Finding("database", "fail", f"{shown}: {fault.text}, or no worker ever ran on it", fault.remedy)
     if missing:
         text = f"the schema of {shown} lacks {', '.join(missing)}"
         return Finding("database", "fail", text, "`csi db migrate`, or start the worker")

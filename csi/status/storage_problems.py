@@ -12,6 +12,7 @@ SECTIONS = {
     "full": "the-disk-is-full",
     "failing": "the-disk-is-full",
     "damaged": "the-database-is-damaged",
+    "emptied": "the-database-lacks-its-tables",
     "newer": "the-database-is-newer",
 }
 """Sections of the runbook, by kind; that of the problem for the others."""

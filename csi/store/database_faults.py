@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["full", "locked", "read_only", "damaged", "failing", "newer", "away", "unusable"]
+Kind = Literal["full", "locked", "read_only", "damaged", "failing", "emptied", "newer", "away", "unusable"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ FAILING = DatabaseFault(
     "see the kernel's log (dmesg), the disk quota and the limit of file sizes; processing resumes when files can be "
     "written; csi db status says whether the database is damaged",
 )
+EMPTIED = DatabaseFault(
+    "emptied",
+    "the database lacks its tables: its file was removed, replaced or emptied",
+    "stop worker and sidecar, then put the last backup in its place: csi db restore FILE; without a backup, a worker that "
+    "starts begins with an empty database",
+)
 NEWER = DatabaseFault(
     "newer",
     "the database was made by a newer csi",
@@ -54,6 +60,7 @@ _ERROR_TEXTS: tuple[tuple[DatabaseFault, tuple[str, ...]], ...] = (
         ("readonly database", "read-only", "cannot be opened for writing", "unable to open", "permission denied"),
     ),
     (DAMAGED, ("not a database", "malformed", "integrity check", " is damaged")),
+    (EMPTIED, ("no such table",)),
     (FAILING, ("disk i/o error", "input/output error", "file too large")),
     (AWAY, ("connection failed", "connection refused", "could not connect", "server closed the connection")),
 )

@@ -159,6 +159,14 @@ def test_a_full_disk_is_reported_from_memory_at_once_and_its_end_by_the_row(rt, 
     assert "It failed for 5 minutes" in json.loads(target.requests[1].body)["message"]
 
 
+def test_a_file_that_was_removed_is_reported_from_memory_at_once_with_its_cause(rt, target):
+    UnstoredAlert().failed(rt, db.DatabaseError("no such table: heartbeats"))
+    (request,) = target.requests
+    text = json.loads(request.body)["message"]
+    assert "its file was removed, replaced or emptied" in text
+    assert "csi docs runbook the-database-lacks-its-tables" in text
+
+
 def test_a_lock_is_reported_from_memory_when_it_has_lasted_for_three_minutes(rt, clock, target):
     unstored = UnstoredAlert()
     unstored.failed(rt, LOCKED)

@@ -37,7 +37,8 @@ WORDS = [
     ("database disk image is malformed", "damaged"),
     ("the database was made by a newer csi (it has 9999_future)", "newer"),
     ("connection failed: connection refused", "away"),
-    ("no such table: watches", "unusable"),
+    ("no such table: watches", "emptied"),
+    ("something else", "unusable"),
 ]
 
 
@@ -128,6 +129,15 @@ def test_a_damaged_file_is_found_with_a_remedy(home: Home) -> None:
     home.damage()
     found = check_database(home.rt.settings)
     assert (found.level, "put the last backup in its place" in found.remedy) == ("fail", True)
+
+
+def test_a_file_without_tables_is_not_a_schema_to_migrate(home: Home) -> None:
+    db.close_writer()
+    for file in home.path.parent.glob("csi.db*"):
+        file.unlink()
+    home.path.touch()
+    found = check_database(home.rt.settings)
+    assert (found.level, "its file was removed" in found.text, "csi db restore" in found.remedy) == ("fail", True, True)
 
 
 def test_a_database_that_is_not_there_is_not_made_by_looking(home: Home) -> None:
