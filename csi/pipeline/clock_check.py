@@ -57,10 +57,9 @@ def measure(rt: Runtime) -> str | None:
 def hold_text(heartbeat: LastHeartbeat | None, now: float) -> str | None:
     """Why the worker of this heartbeat does not poll. None: its clocks agree, or the heartbeat is of another time: the
     worker ended in a hold, or the clock was set right since."""
-    if heartbeat is None or heartbeat.clock_json is None or abs(now - heartbeat.beat_at) > GAP_SECONDS:
+    if heartbeat is None or abs(now - heartbeat.beat_at) > GAP_SECONDS:
         return None
-    stored = json.loads(heartbeat.clock_json)
-    if stored["held_since"] is None:
+    if (stored := _held(heartbeat)) is None:
         return None
     return (
         f"the system clock jumped by {_words(stored['jump'])}; polling and retention are held until it is set right, "
@@ -68,10 +67,21 @@ def hold_text(heartbeat: LastHeartbeat | None, now: float) -> str | None:
     )
 
 
+def held_since(heartbeat: LastHeartbeat | None) -> float | None:
+    """When the hold began, by the wall clock as it is now. None: there is none."""
+    stored = _held(heartbeat)
+    return None if stored is None else float(stored["held_since"] + stored["offset"] + stored["jump"])
+
+
 def require_no_hold(rt: Runtime) -> None:
     """For commands that delete by age, in any process."""
     if text := hold_text(heartbeats.latest(WORKER), rt.now()):
         raise UntrustedClockError(f"nothing is deleted: {text}")
+
+
+def _held(heartbeat: LastHeartbeat | None) -> dict[str, float] | None:
+    stored = json.loads(heartbeat.clock_json) if heartbeat and heartbeat.clock_json else None
+    return stored if stored is not None and stored["held_since"] is not None else None
 
 
 def _load(heartbeat: LastHeartbeat | None) -> ClockTrust | None:

@@ -1,6 +1,6 @@
 """Problems of delivery: receivers that fail, pauses, certificates, and a backlog that grows. Pure rules over facts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from csi import clock
 from csi.emitter.failure_cause import failure_cause
@@ -116,9 +116,9 @@ def _away_effect(*, is_open: bool, is_throttled: bool, auto_redrive: bool) -> st
     return "its events wait; those that became dead letters wait for a replay (dlq.auto_redrive is off)"
 
 
-def of_failing_receivers(facts: SystemFacts) -> int:
-    """Open dead letters whose cause is a receiver that fails now: they are part of its problem."""
-    return sum(facts.redrivable.get(one.name, 0) for one in facts.destinations if is_failing(one, facts.now))
+def of_failing_receivers(facts: SystemFacts, by_destination: Mapping[str, int]) -> int:
+    """Of these dead letters, whose cause is the receiver, those of receivers that fail now: part of their problem."""
+    return sum(by_destination.get(one.name, 0) for one in facts.destinations if is_failing(one, facts.now))
 
 
 def _next_request(one: DestinationState) -> str:

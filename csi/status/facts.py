@@ -74,6 +74,7 @@ class SystemFacts:
     polling: bool = True
     clock_hold: str | None = None
     """Why the worker does not poll; None: it trusts the clock."""
+    clock_held_since: float | None = None
     delivery_is_on: bool = True
     delivery_off_since: float | None = None
     """When a worker began to run with delivery switched off; None: it is on, or that is not recorded."""
@@ -175,6 +176,7 @@ def gather(rt: Runtime) -> SystemFacts:
         worker=worker,
         polling=features.polling,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
+        clock_held_since=clock_check.held_since(worker.heartbeat),
         delivery_is_on=features.delivery,
         delivery_off_since=None if features.delivery else reload_results.off_since("delivery"),
         sources=tuple(_plans(rt, worker, reload)),
@@ -189,7 +191,7 @@ def gather(rt: Runtime) -> SystemFacts:
         dead_letters=dead_letters.open_count(),
         redrivable=dead_letters.redrivable_counts(),
         auto_redrive=rt.settings.dlq.auto_redrive,
-        recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS),
+        recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS, dead_letters.REDRIVABLE),
         dead_jobs=jobs.dead_jobs(),
         quota_limit=limit,
         quota_used=used,

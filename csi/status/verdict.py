@@ -20,6 +20,7 @@ from csi.status.facts import SystemFacts, gather
 from csi.status.problems import Check, Problem, explained_by
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
 from csi.store.held_removals import names
+from csi.store.queries.charts import MOST_COUNTED
 from csi.store.watches import WatchTimes
 
 OVERDUE_SECONDS = 180.0
@@ -100,9 +101,19 @@ def overdue(facts: SystemFacts) -> dict[str, int]:
     """Watches that are long overdue, by source. A worker that has just started gets that long to catch up."""
     if not facts.polling or facts.clock_hold is not None:
         return {}
-    started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
+    started_at = _started_at(facts)
     late = Counter(watch.source for watch in facts.watches if is_overdue(watch, facts.now, started_at))
     return dict(sorted(late.items()))
+
+
+def _overdue_since(facts: SystemFacts, source: str) -> float:
+    started_at = _started_at(facts)
+    late = (watch for watch in facts.watches_of(source) if is_overdue(watch, facts.now, started_at))
+    return min(max(watch.next_poll_at, started_at) for watch in late)
+
+
+def _started_at(facts: SystemFacts) -> float:
+    return facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
 
 
 def is_overdue(watch: WatchTimes, now: float, started_at: float) -> bool:
@@ -115,13 +126,15 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
         return
     if facts.clock_hold is not None:
         effect = "nothing is polled and no row is removed by retention"
-        yield Problem("clock_held", "clock", "degraded", facts.clock_hold, effect, SET_CLOCK, fails=("ready",))
+        since = facts.clock_held_since
+        yield Problem("clock_held", "clock", "degraded", facts.clock_hold, effect, SET_CLOCK, since, fails=("ready",))
         return
     for source, count in overdue(facts).items():
         what = f"{source}: {'1 watch is' if count == 1 else f'{count:,} watches are'} long overdue"
         effect = "new items of these watches are not seen"
         remedy = FIND_STALL if facts.worker.problem is None else worker_remedy(facts.worker)
-        yield Problem("watches_overdue", source, "down", what, effect, remedy, fails=("live",))
+        since = _overdue_since(facts, source)
+        yield Problem("watches_overdue", source, "down", what, effect, remedy, since, fails=("live",))
 
 
 # ── dead letters, configuration, disk ────────────────────────────────────────────────────────────
@@ -129,9 +142,10 @@ def _sources(facts: SystemFacts) -> Iterator[Problem]:
 
 def _dead_letters(facts: SystemFacts) -> Iterator[Problem]:
     """Without those that are part of another problem: a receiver that fails."""
-    waiting, lately = delivery_problems.of_failing_receivers(facts), facts.recent_dead_letters
-    given_up, dead_lately = facts.dead_letters - waiting, lately.dead - waiting
-    most = dead_lately >= FEW_DEAD and dead_lately > lately.delivered
+    lately = facts.recent_dead_letters
+    given_up = facts.dead_letters - delivery_problems.of_failing_receivers(facts, facts.redrivable)
+    dead_lately = lately.dead - delivery_problems.of_failing_receivers(facts, lately.of_receivers)
+    most = dead_lately >= FEW_DEAD and min(dead_lately, MOST_COUNTED) > lately.delivered
     if most or given_up > DEAD_LETTERS:
         share = f", {dead_lately:,} of them from the last hour, in which {lately.delivered:,} events were delivered"
         what = f"{given_up:,} dead letters are open{share if most else ''}"

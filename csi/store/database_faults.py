@@ -40,8 +40,8 @@ FAILING = DatabaseFault(
 EMPTIED = DatabaseFault(
     "emptied",
     "the database lacks its tables: its file was removed, replaced or emptied",
-    "stop worker and sidecar, then put the last backup in its place: csi db restore FILE; without a backup, a worker that "
-    "starts begins with an empty database",
+    "stop worker and sidecar, then put the last backup in its place: csi db restore FILE; without a backup, a worker "
+    "that starts begins with an empty database",
 )
 NEWER = DatabaseFault(
     "newer",

@@ -136,7 +136,7 @@ CASES = {
 }
 OTHERS = {
     "no_notification_target": facts(notifications=NotificationFacts(has_heartbeat_url=False)),
-    "clock_held": facts(clock_hold="the wall clock jumped by 3600 s"),
+    "clock_held": facts(clock_hold="the wall clock jumped by 3600 s", clock_held_since=NOW - 60),
     "watches_overdue": facts(watches=(WatchTimes("youtube_playlist", 30.0, NOW - 181, None, NOW, 0),)),
     "push_failing": facts(push=PushFacts((WatchSubscription(subscription(NOW - 3601), "feed", "One"),))),
     "watch_quiet": facts(watches=(one_watch(first_read_at=NOW - 900_000, usual_gap=3600.0),)),
@@ -158,6 +158,8 @@ def test_each_problem_is_seen_alone_and_says_what_to_do(name):
     assert (problem.id, found.status) == (name, "ok" if problem.severity == "notice" else problem.severity)
     assert all((problem.what, problem.effect, problem.remedy))
     assert alerts_of((CASES | OTHERS)[name]) == ([name] if name in ALERTS else [])
+    # The alert's row remembers when it began; where there is no row, the facts do. No target is a setting.
+    assert name in ALERTS or name == "no_notification_target" or problem.since is not None
 
 
 @pytest.mark.parametrize(("age", "words"), [(5, "restart the worker"), (31, "start it: `csi run`")])

@@ -133,6 +133,7 @@ def test_status_and_health_pages_name_the_hold(at):
     at.jump(JUMP)
     at.wait(5)
     text = clock_check.hold_text(heartbeats.latest("worker"), at.rt.now())
+    assert gather(at.rt).clock_held_since == pytest.approx(at.rt.now() - 5, abs=5)
     assert f"clock     {text}" in list(status_lines(overview(at.rt)))
     ready, alive = readiness(gather(at.rt)), liveness(gather(at.rt))
     assert (ready.is_good, ready.body["reasons"]) == (False, [text])

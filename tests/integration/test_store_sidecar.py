@@ -72,6 +72,14 @@ def test_letters_are_counted_by_cause(watch_id: int) -> None:
     assert charts.open_dead_letters() == {"crash": 1}
 
 
+def test_recent_letters_of_a_receiver_are_counted_by_destination(watch_id: int) -> None:
+    for at, cause in ((NOW - 4000, "transient"), (NOW, "transient"), (NOW, "destination"), (NOW, "event")):
+        dead_letters.add_item("k", SOURCE, {}, cause=cause, reason="x", seen_at=NOW, now=at)  # type: ignore[arg-type]
+    found = charts.recent_dead_letters(NOW - 3600, dead_letters.REDRIVABLE)
+    assert found == charts.RecentDeadLetters(3, 0, {"": 2})
+    assert charts.recent_dead_letters(NOW + 1, dead_letters.REDRIVABLE) == charts.RecentDeadLetters()
+
+
 def test_events_are_found_by_words_and_state(store: str, watch_id: int) -> None:
     first, second = seen("alpha", NOW - 10, watch_id), seen("beta", NOW, watch_id, "standard")
     sent(first, NOW)

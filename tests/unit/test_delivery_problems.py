@@ -70,7 +70,7 @@ def test_dead_letters_that_are_sent_again_later_are_no_problem_of_their_own():
         destinations=(away,),
         dead_letters=120,
         redrivable={"default": 119},
-        recent_dead_letters=RecentDeadLetters(120, 3),
+        recent_dead_letters=RecentDeadLetters(120, 3, {"default": 119}),
     )
     (found,) = problems(facts)
     assert (found.events, "by themselves" in found.effect) == (119, True)
@@ -78,6 +78,9 @@ def test_dead_letters_that_are_sent_again_later_are_no_problem_of_their_own():
     by_hand = replace(facts, auto_redrive=False)
     assert "wait for a replay" in next(problems(by_hand)).effect
     assert "dead_letters" not in [problem.id for problem in judge(by_hand).problems]
+    refused = replace(facts, dead_letters=128, recent_dead_letters=RecentDeadLetters(28, 3, {"default": 19}))
+    (given_up,) = [problem for problem in judge(refused).problems if problem.id == "dead_letters"]
+    assert given_up.what.startswith("9 dead letters are open, 9 of them from the last hour")
     back = replace(away, state="accepting", row=DestinationRow("default"))
     assert "dead_letters" in [problem.id for problem in judge(replace(by_hand, destinations=(back,))).problems]
 

@@ -1,8 +1,9 @@
 """Counts over time and by state, for charts and metrics. Reads only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from csi.store.db import fetch
+from csi.store.db import fetch, marks
 
 
 @dataclass(frozen=True)
@@ -18,23 +19,31 @@ class FlowChart:
 
 @dataclass(frozen=True)
 class RecentDeadLetters:
-    """Dead letters of a recent time that are open, and events delivered in it. Both are counted up to MOST_COUNTED."""
+    """Dead letters of a recent time that are open, and events delivered in it, each counted up to MOST_COUNTED."""
 
     dead: int = 0
     delivered: int = 0
+    of_receivers: Mapping[str, int] = field(default_factory=dict)
+    """By destination: those of `dead` whose cause is the receiver."""
 
 
 MOST_COUNTED = 1_000
 
 
-def recent_dead_letters(since: float) -> RecentDeadLetters:
+def recent_dead_letters(since: float, receiver_causes: Sequence[str]) -> RecentDeadLetters:
     """For a judgement by share. Health checks ask it, so its cost does not grow with the number of events."""
     counted = "SELECT COUNT(*) FROM (SELECT 1 FROM {} LIMIT ?) AS found"
-    dead = int(fetch(counted.format("dead_letter WHERE died_at >= ? AND state = 'open'"), since, MOST_COUNTED)[0][0])
+    lately, causes = "dead_letter WHERE died_at >= ? AND state = 'open'", f"({marks(receiver_causes)})"
+    # Apart, so that the many of one receiver do not use up the limit for those of the others.
+    by_receiver = f"SELECT destination, COUNT(*) FROM {lately} AND cause IN {causes} GROUP BY destination"
+    of_receivers = fetch(by_receiver, since, *receiver_causes)
+    others = fetch(counted.format(f"{lately} AND cause NOT IN {causes}"), since, *receiver_causes, MOST_COUNTED)[0][0]
+    found = {name: min(int(number), MOST_COUNTED) for name, number in of_receivers}
+    dead = int(others) + sum(found.values())
     if not dead:
         return RecentDeadLetters()
     delivered = fetch(counted.format("events WHERE delivered_at >= ?"), since, MOST_COUNTED)[0][0]
-    return RecentDeadLetters(dead, int(delivered))
+    return RecentDeadLetters(dead, int(delivered), found)
 
 
 def flow_chart(now: float, seconds: float, step: int) -> FlowChart:
