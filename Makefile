@@ -33,7 +33,7 @@ test: setup lint  ## run lint, types, import rules and all tests
 live: setup  ## install under a real systemd and build the image, where this machine can (root)
 	$(BIN)/python -m pytest tests/live -m live --timeout 1800 -rs
 
-image:  ## build the container image with podman or docker: make image BASE=python:3.12-slim-bookworm
+image: docs  ## build the container image with podman or docker: make image BASE=python:3.12-slim-bookworm
 	$$(command -v podman || command -v docker || { echo "make image needs podman or docker" >&2; exit 1; }) build \
 		$(if $(BASE),--build-arg BASE=$(BASE)) -t creator-signals:$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' csi/__init__.py) .
 

@@ -243,7 +243,7 @@ def sign_in(driver: webdriver.Chrome, url: str, token: str = TOKEN) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="csi-show-") as home:
-        rt = open_show(Path(home))
+        rt = open_show(Path(home), CSI_HEARTBEAT_URL="http://127.0.0.1:9/")  # without one a page says so
         furnish(rt)
         with served(rt) as url, browser(Path(home) / "profile", "--hide-scrollbars", size="1180,980") as driver:
             sign_in(driver, url)

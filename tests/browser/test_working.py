@@ -96,6 +96,27 @@ def test_no_page_has_a_fault_by_day_by_night_and_on_a_phone(
     assert faults == {}
 
 
+SMALL_LABELS = """
+return [...document.querySelectorAll("svg text")].map((one) =>
+  [one.textContent, parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a]
+).filter(([, size]) => size < 10);
+"""
+
+
+def test_labels_of_charts_are_large_enough_to_read(admin_browser: webdriver.Chrome, url: str, rt: Runtime) -> None:
+    paths = ("/", f"/sources/{remember_reads(rt)}")
+    for is_phone in (False, True):
+        if is_phone:
+            admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+        try:
+            for path in paths:
+                visit(admin_browser, url + path)
+                assert admin_browser.find_elements(By.CSS_SELECTOR, "svg text")
+                assert admin_browser.execute_script(SMALL_LABELS) == [], path
+        finally:
+            admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_on_a_phone_the_navigation_is_a_menu_with_a_badge(admin_browser: webdriver.Chrome, url: str) -> None:
     admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     try:
