@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 
 from csi import clock
 from csi.emitter.failure_cause import without_code
+from csi.logs import redact
 from csi.web import svg_charts
 
 HEALTH = {
@@ -108,13 +109,16 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 def with_times(text: str | None) -> Markup:
-    """A sentence as HTML, whose times the script of the pages shows as local ones. Without it they are in UTC."""
-    made, end = Markup(), 0
-    for found in _STAMP.finditer(text or ""):
-        made += escape((text or "")[end : found.start()])
+    """A sentence as HTML, whose times the script of the pages shows as local ones. Without it they are in UTC.
+
+    Redacted here: the templates redact plain texts only.
+    """
+    said, made, end = redact(text or ""), Markup(), 0
+    for found in _STAMP.finditer(said):
+        made += escape(said[end : found.start()])
         made += Markup('<time data-at datetime="{0}" title="{0}">{0}</time>').format(found[0])
         end = found.end()
-    return made + escape((text or "")[end:])
+    return made + escape(said[end:])
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -399,7 +399,8 @@ async def test_the_overview_says_what_waits_and_why(client: httpx.AsyncClient, r
         heartbeats.write("worker", rt.now() - 500, rt.now() - 900)
         hosts.begin_outage(hosts.get("127.0.0.1:9"), rt.now() - 60, "http 500", 7)
     text = (await client.get("/")).text
-    assert "Down: 3 problems need attention" in text
+    assert "Down: 2 problems need attention" in text
+    assert "From this follows" in text, "a dead worker explains an outage that it saw"
     assert "No problems." not in text
     for said in (
         "circuit breaker of destination default is open",
