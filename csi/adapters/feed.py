@@ -102,12 +102,14 @@ class FeedAdapter(WatchedSource):
         fresh = self._fresh_until(position.ref, answer, now)
         digest = hashlib.blake2b(answer.body, digest_size=16).hexdigest()
         if answer.status == 304 or response_headers.validator_to_send(position.etag, BODY, now) == digest:
+            # The hub stays known: an unchanged response has nothing new about it.
+            known_hub = {name: position.state[name] for name in ("hub", "topic") if name in position.state}
             return ReadResult(
                 etag=position.etag,
                 last_modified=position.last_modified,
                 unchanged=True,
                 fresh_until=fresh,
-                state=state | _known_hub(position),
+                state=state | known_hub,
             )
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             found = feed_document.read_feed(answer.body, answer.headers.get("content-type", ""), address)
@@ -239,7 +241,13 @@ class FeedAdapter(WatchedSource):
             raise SourceError("the feed answered 304 to a request without conditions", kind="malformed")
         if answer.status in (200, 304):
             return answer
-        raise _refusal(answer, now)
+        if answer.headers.get("cf-mitigated", "").lower() == "challenge":
+            raise SourceError("the site requires a browser: it answers with a bot check", kind="denied")
+        if answer.status == 410:
+            raise SourceError("the feed is gone for good (410)", kind="gone")
+        kind = _KINDS.get(answer.status, "transient")
+        wait = response_headers.retry_after(answer, now)
+        raise SourceError(f"the feed answered {answer.status}", kind=kind, retry_after=wait)
 
     def _watch(self, ref: str) -> FeedWatch | None:
         return next((watch for watch in self.settings.feeds if watch.url == ref), None)
@@ -265,21 +273,6 @@ class FeedAdapter(WatchedSource):
         if now - since >= MOVED_AFTER:
             return {"url": there}
         return state | {"moves_to": there, "since": since}
-
-
-def _known_hub(position: Position) -> dict[str, Any]:
-    """What is remembered of the hub, where the response has nothing new."""
-    return {name: position.state[name] for name in ("hub", "topic") if name in position.state}
-
-
-def _refusal(answer: HttpResponse, now: float) -> SourceError:
-    if answer.headers.get("cf-mitigated", "").lower() == "challenge":
-        return SourceError("the site requires a browser: it answers with a bot check", kind="denied")
-    if answer.status == 410:
-        return SourceError("the feed is gone for good (410)", kind="gone")
-    kind = _KINDS.get(answer.status, "transient")
-    wait = response_headers.retry_after(answer, now)
-    return SourceError(f"the feed answered {answer.status}", kind=kind, retry_after=wait)
 
 
 # ── identity ────────────────────────────────────────────────────────────────────────────────────────────

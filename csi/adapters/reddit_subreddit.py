@@ -72,7 +72,10 @@ class RedditAdapter(WatchedSource):
     def plan(self, members: Sequence[Member]) -> GroupPlan:
         """The groups of all readable subreddits now, and how often each is read."""
         ours = [member for member in members if member.error_kind not in ALONE]
-        rates = {member.ref: _planned_rate(member.state) for member in ours}
+        levels = {member.ref: _level(member.state) for member in ours}
+        rates = {
+            member.ref: _rate(member.state) if (level := levels[member.ref]) is None else 2.0**level for member in ours
+        }
         interval = min((member.interval for member in ours), default=self.settings.poll_interval_seconds)
         return read_groups.plan(rates, interval, self.tools.spacing(self._reddit.pace), WINDOW)
 
@@ -124,7 +127,11 @@ class RedditAdapter(WatchedSource):
             position.ref: _filled(position, page, started) if gap else self._newest(position, page, started, len(refs))
             for position in positions
         }
-        seconds = self.plan([_after(member, results) for member in members]).seconds
+        now_read = {ref: result.state or {} for ref, result in results.items()}
+        members = [
+            replace(one, state=now_read[one.ref], error_kind=None) if one.ref in now_read else one for one in members
+        ]
+        seconds = self.plan(members).seconds
         return {
             ref: result if result.again_after is not None else replace(result, again_after=seconds)
             for ref, result in results.items()
@@ -277,11 +284,6 @@ def _rate(state: Mapping[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else read_groups.USUAL_RATE
 
 
-def _planned_rate(state: Mapping[str, Any]) -> float:
-    level = _level(state)
-    return _rate(state) if level is None else 2.0**level
-
-
 def _of(page: Listing, ref: str) -> list[Post]:
     return [post for post in page.posts if post.subreddit.lower() == ref]
 
@@ -325,11 +327,6 @@ def _filled(position: Position, page: Listing, now: float) -> ReadResult:
         return ReadResult(items=items, state=state, again_after=1.0, missed_since=missed_since)
     state["gap"] = {"since": since, "after": page.after, "pages": pages}
     return ReadResult(items=items, state=state, again_after=1.0)
-
-
-def _after(member: Member, results: Mapping[str, ReadResult]) -> Member:
-    result = results.get(member.ref)
-    return member if result is None else replace(member, state=result.state or {}, error_kind=None)
 
 
 def _raw(post: Post) -> RawEvent:

@@ -3,7 +3,6 @@
 A new built-in source is one line in ADAPTERS and one module in this package; docs/adapters.md builds a plugin.
 """
 
-import importlib
 import inspect
 import re
 from collections import defaultdict
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 
 from csi.adapters.base import SourceAdapter, Tools
 from csi.config.source_settings import SourceSettings, unusable_source
@@ -39,16 +39,9 @@ class InstalledAdapter:
     fault: str | None = None
 
 
-@cache
-def _load(path: str) -> type[SourceAdapter]:
-    module, _, name = path.partition(":")
-    adapter: type[SourceAdapter] = getattr(importlib.import_module(module), name)
-    return adapter
-
-
 def installed() -> dict[str, InstalledAdapter]:
     """Every source by name. A plugin that cannot be used has a `fault` and hinders no other source."""
-    own = {name: InstalledAdapter(name, path, adapter=_load(path)) for name, path in ADAPTERS.items()}
+    own = {name: InstalledAdapter(name, path, adapter=resolve_name(path)) for name, path in ADAPTERS.items()}
     return {**plugins(), **own}
 
 

@@ -18,12 +18,20 @@ def youtube_playlist() -> SourceSamples:
     """Two pages of a list, with an item that became private."""
     items = [_playlist_item(video, place) for place, video in enumerate(VIDEOS)]
     private = {"kind": "youtube#playlistItem", "id": "private", "snippet": {"title": "Private video"}}
+    lookups = [
+        {
+            "id": video,
+            "snippet": {"liveBroadcastContent": "upcoming" if video == VIDEOS[-1] else "none"},
+            "contentDetails": {"duration": "PT21M7S"},
+        }
+        for video in VIDEOS
+    ]
     pages = {
         f"{API}/playlistItems?": _json(items=[*items[:2], private], nextPageToken="EAAaBlBUOkNBVQ", etag="one"),
         f"{API}/playlistItems?part=snippet%2CcontentDetails%2Cstatus&playlistId={PLAYLIST}&maxResults=50&pageToken=": (
             _json(items=items[2:], etag="two")
         ),
-        f"{API}/videos?": _json(items=[_video(video) for video in VIDEOS]),
+        f"{API}/videos?": _json(items=lookups),
     }
     return SourceSamples({"playlists": [{"id": PLAYLIST}]}, pages, {"YOUTUBE_API_KEY": "a-key-of-the-samples"})
 
@@ -84,11 +92,6 @@ def _playlist_item(video: str, place: int) -> dict[str, Any]:
         "contentDetails": {"videoId": video, "videoPublishedAt": f"2026-02-1{place}T12:00:00Z"},
         "status": {"privacyStatus": "public"},
     }
-
-
-def _video(video: str) -> dict[str, Any]:
-    live = "upcoming" if video == VIDEOS[-1] else "none"
-    return {"id": video, "snippet": {"liveBroadcastContent": live}, "contentDetails": {"duration": "PT21M7S"}}
 
 
 def _entry(video: str, place: int) -> str:

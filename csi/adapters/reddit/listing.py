@@ -112,7 +112,8 @@ class Reddit:
         found = [_from_feed(item) for item in document.items]
         posts = tuple(post for post in found if post is not None)
         ids = [match[0] for item in document.items if (match := _ID.fullmatch(item.guid or ""))]
-        return Listing(posts, len(found) - len(posts), _next(ids, len(found)), _renamed(answer, names))
+        after = ids[-1] if ids and len(found) >= WINDOW else None
+        return Listing(posts, len(found) - len(posts), after, _renamed(answer, names))
 
     # ── the API ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,10 +211,6 @@ def _named(names: Sequence[str]) -> str:
     return f"r/{names[0]}" if len(names) == 1 else f"{len(names)} subreddits"
 
 
-def _next(ids: list[str], listed: int) -> str | None:
-    return ids[-1] if ids and listed >= WINDOW else None
-
-
 def _renamed(answer: HttpResponse, names: Sequence[str]) -> str | None:
     """The other subreddit that a single one redirects to."""
     if len(names) != 1 or not answer.redirects:
@@ -227,7 +224,8 @@ def _from_feed(item: feed_document.FeedItem) -> Post | None:
     match = _ID.fullmatch(item.guid or "")
     if match is None or item.link is None or item.published is None or not item.tags:
         return None
-    is_self = None if item.linked is None else _same_page(item.linked, item.link)
+    linked = None if item.linked is None else urlsplit(item.linked)
+    is_self = None if linked is None else linked.path.rstrip("/") == urlsplit(item.link).path.rstrip("/")
     author = (item.author or "").removeprefix("/u/").removeprefix("u/") or None
     return Post(
         id=match[1],
@@ -239,7 +237,7 @@ def _from_feed(item: feed_document.FeedItem) -> Post | None:
         url=item.link if is_self else item.linked,
         text=re.sub(r"\s*submitted by\s+/?u/\S+.*$", "", item.summary) if is_self is not False else "",
         is_self=is_self,
-        domain=None if is_self or item.linked is None else _domain(item.linked),
+        domain=None if is_self or linked is None else (linked.hostname or "").removeprefix("www.") or None,
     )
 
 
@@ -274,15 +272,6 @@ def _text(value: Any, most: int) -> str | None:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _same_page(one: str, other: str) -> bool:
-    return urlsplit(one).path.rstrip("/") == urlsplit(other).path.rstrip("/")
-
-
-def _domain(url: str) -> str | None:
-    host = urlsplit(url).hostname or ""
-    return host.removeprefix("www.") or None
 
 
 def iso_of(post: Mapping[str, Any]) -> str:

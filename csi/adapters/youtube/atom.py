@@ -155,19 +155,17 @@ class _AtomReader:
             if len(self.entries) > feed_guard.MAX_ENTRIES:
                 raise _Unfamiliar
         if element.take is not None:
-            self._take(*element.take, attributes)
+            attribute, target = element.take
+            value = attributes.get(attribute)
+            # feedparser changes the address of other links, and of relative ones.
+            kept = target != "link" or (attributes.get("rel") == "alternate" and _ABSOLUTE.match(value or ""))
+            if value is None or not kept:
+                raise _Unfamiliar
+            if target:
+                self.entries[-1][target] = value
         seen.add(name)
         self.path.append((path, element, set()))
         self.pieces.clear()
-
-    def _take(self, name: str, target: str, attributes: dict[str, str]) -> None:
-        value = attributes.get(name)
-        # feedparser changes the address of other links, and of relative ones.
-        kept = target != "link" or (attributes.get("rel") == "alternate" and _ABSOLUTE.match(value or ""))
-        if value is None or not kept:
-            raise _Unfamiliar
-        if target:
-            self.entries[-1][target] = value
 
     def data(self, text: str) -> None:
         if self.path[-1][1].text is not None:

@@ -1,5 +1,6 @@
 """OAuth access tokens from a refresh token (RFC 6749 §6): kept in memory, renewed before they expire, never shown."""
 
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from csi.net import HttpLimits, HttpResponse
 LIMITS = HttpLimits(total=10.0, max_body=64 * 1024)
 EARLY = 60.0
 LONGEST = 86_400.0
-MAX_TOKEN = 4_096
+_TOKEN = re.compile(r"[!-~]{1,4096}")  # what can be sent in a header
 
 _REFUSALS = {
     "invalid_grant": "the OAuth refresh token is no longer valid; sign in again and set {refresh_token_env}",
@@ -95,7 +96,7 @@ class AccessTokens:
             raise response_headers.unreachable(error, "no OAuth access token") from error
         document = answer.json_object() or {}
         token, seconds = document.get("access_token"), document.get("expires_in", 0)
-        if answer.status != 200 or not isinstance(token, str) or not _can_be_sent(token):
+        if answer.status != 200 or not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise self._refusal(answer, document)
         known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST
         lifetime = seconds if known else EARLY  # without a usable lifetime the next call renews the token
@@ -111,7 +112,3 @@ class AccessTokens:
             return SourceError("the OAuth server rate-limited us", kind="throttled", retry_after=wait)
         kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
         return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)
-
-
-def _can_be_sent(token: str) -> bool:
-    return 0 < len(token) <= MAX_TOKEN and token.isascii() and token.isprintable() and " " not in token

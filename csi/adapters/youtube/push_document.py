@@ -33,15 +33,11 @@ def read(body: bytes, now: float) -> PushContent:
     for grave in list(root.iter(_TOMBSTONE))[:MAX_ENTRIES]:
         video = video_fields.valid_id(grave.get("ref", "").removeprefix("yt:video:"))
         if video is not None:
-            removed[video_key(video)] = _when(grave.get("when", ""), now)
+            key = video_key(video)
+            removed[key] = now
+            with suppress(ValueError, OverflowError):  # the hub's time if it can be read and is not in the future
+                removed[key] = min(max(clock.parse(_FRACTION.sub(r"\1", grave.get("when", ""))), 0.0), now)
     return PushContent(tuple(dict.fromkeys(keys[:MAX_ENTRIES])), removed)
-
-
-def _when(text: str, now: float) -> float:
-    """The hub's time if it can be read and is not in the future, else now."""
-    with suppress(ValueError, OverflowError):
-        return min(max(clock.parse(_FRACTION.sub(r"\1", text)), 0.0), now)
-    return now
 
 
 def removed_item(subject: dict[str, Any], source: str, removed_at: float) -> RawEvent:
