@@ -181,19 +181,15 @@ def _provider(state: ProviderState, facts: ProcessingFacts) -> Iterator[Processi
             "provider_failing",
             state.name,
             "degraded",
-            _failed_calls(state),
+            f"1 call to provider {state.name} failed"
+            if state.failures == 1
+            else f"{state.failures:,} calls to provider {state.name} failed in a row",
             "its jobs are retried, and become dead letters when their attempts are used up",
             "check the provider's status page and the network of this machine; dead jobs: `csi processing dlq list`",
             state.failing_since,
             fails=("alert",),
             cause=state.last_error,
         )
-
-
-def _failed_calls(state: ProviderState) -> str:
-    if state.failures == 1:
-        return f"1 call to provider {state.name} failed"
-    return f"{state.failures:,} calls to provider {state.name} failed in a row"
 
 
 def _budget(facts: ProcessingFacts) -> Iterator[ProcessingProblem]:

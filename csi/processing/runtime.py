@@ -108,7 +108,12 @@ def create(
     if secrets.notify_urls:
         notifications.check(secrets.notify_urls)
     net = net or Net()
-    rt = Processing(settings, net, secrets, now, fact_sources=_fact_sources(settings, secrets, net, now))
+    fact_sources: list[FactSource] = []  # the catalogue costs no request to YouTube, so it comes first
+    if settings.ingester_url and secrets.ingester:
+        fact_sources.append(CatalogueFacts(net, settings.ingester_url, secrets.ingester))
+    if secrets.youtube:
+        fact_sources.append(YouTubeFacts(net, settings.facts.youtube_base_url, secrets.youtube, now))
+    rt = Processing(settings, net, secrets, now, fact_sources=tuple(fact_sources))
     rt.documents = open_documents(settings.stores.documents)
     rt.memory = open_memory(settings.stores.memory, settings.state_dir / "memory")
     transcription, summarization = settings.transcription, settings.summarization
@@ -126,18 +131,6 @@ def create(
         rt.chat = ChatClient(summarization.openai, net, secrets.openai, now)
         rt.summariser = OpenAISummariser(summarization.openai, summarization.prompts_dir)
     return rt
-
-
-def _fact_sources(
-    settings: ProcessingSettings, secrets: ProcessingSecrets, net: Net, now: Callable[[], float]
-) -> tuple[FactSource, ...]:
-    """The catalogue costs no request to YouTube, so it comes first."""
-    found: list[FactSource] = []
-    if settings.ingester_url and secrets.ingester:
-        found.append(CatalogueFacts(net, settings.ingester_url, secrets.ingester))
-    if secrets.youtube:
-        found.append(YouTubeFacts(net, settings.facts.youtube_base_url, secrets.youtube, now))
-    return tuple(found)
 
 
 def open_processing(path: Path | None = None, env: Mapping[str, str] | None = None) -> Processing:

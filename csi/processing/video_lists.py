@@ -88,7 +88,10 @@ def read_list(content: bytes) -> list[ListedVideo]:
     rows = _rows(text)
     if not rows:
         raise UnreadableList("the list is empty")
-    places = _places(rows[0][1])
+    names = [cell.strip().lower() for cell in rows[0][1]]
+    found = {name: min(map(names.index, set(words) & set(names)), default=-1) for name, words in COLUMNS.items()}
+    # Where each column is; empty when the first row is no header.
+    places = {name: place for name, place in found.items() if place >= 0} if found["video"] >= 0 else {}
     body = rows[1:] if places else rows
     if len(body) > MAX_ROWS:
         raise UnreadableList(f"the list has {len(body):,} rows; at most {MAX_ROWS:,} are read at once: split it")
@@ -108,13 +111,6 @@ def _rows(text: str) -> list[tuple[int, list[str]]]:
     except csv.Error as error:
         raise UnreadableList(f"line {reader.line_num} is not CSV: {error}") from error
     return rows
-
-
-def _places(header: list[str]) -> dict[str, int]:
-    """Where each column is; empty when the first row is no header."""
-    names = [cell.strip().lower() for cell in header]
-    found = {name: min(map(names.index, set(words) & set(names)), default=-1) for name, words in COLUMNS.items()}
-    return {name: place for name, place in found.items() if place >= 0} if found["video"] >= 0 else {}
 
 
 def _listed(line: int, cells: list[str], places: dict[str, int]) -> ListedVideo:

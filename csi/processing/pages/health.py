@@ -1,7 +1,7 @@
 """Readiness, liveness and metrics of processing, served by the receiver. Nothing here is judged anew."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from anyio import to_thread
@@ -19,7 +19,7 @@ from csi.logs import redact
 from csi.problems import Check, to_notify
 from csi.processing import status
 from csi.processing.pipeline.provider_access import configured
-from csi.processing.problems import ALERTS, PROBLEMS, ProcessingProblem, judge
+from csi.processing.problems import ALERTS, PROBLEMS, judge
 from csi.processing.runtime import Processing
 from csi.processing.store import db
 
@@ -114,21 +114,18 @@ class _ProcessingCollector(Collector):
         yield _by("provider_failing_seconds", "Time since its calls began to fail", "provider", failing, names)
         yield _by("provider_waiting_jobs", "Jobs that wait for a paused provider", "provider", facts.waiting, names)
         found = judge(facts)
+        notified = to_notify(found)
         counted = Counter(problem.id for problem in found)
-        alerts = Counter(problem.id for problem in to_notify(found))
+        alerts = Counter(problem.id for problem in notified)
         yield _by("problems", "Problems that exist now, by id", "problem", counted, PROBLEMS)
         yield _by("alerts", "Problems that the operator is notified of, by id", "problem", alerts, ALERTS)
-        yield _problem_series(found)
-
-
-def _problem_series(found: Sequence[ProcessingProblem]) -> Metric:
-    notified, labels = to_notify(found), ["problem", "subject", "severity", "cause", "runbook"]
-    text = "1 for each problem that the operator is notified of; 0 where another problem explains it"
-    family = GaugeMetricFamily("csi_processing_problem", text, labels=labels)
-    for one in found:
-        cause = " ".join(redact(one.cause or "").split())[:CAUSE_CHARACTERS]
-        family.add_metric([one.id, one.subject, one.severity, cause, one.runbook], float(one in notified))
-    return family
+        labels = ["problem", "subject", "severity", "cause", "runbook"]
+        text = "1 for each problem that the operator is notified of; 0 where another problem explains it"
+        family = GaugeMetricFamily("csi_processing_problem", text, labels=labels)
+        for one in found:
+            cause = " ".join(redact(one.cause or "").split())[:CAUSE_CHARACTERS]
+            family.add_metric([one.id, one.subject, one.severity, cause, one.runbook], float(one in notified))
+        yield family
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, float], words: Iterable[str]) -> Metric:

@@ -1,7 +1,6 @@
 """Texts as safe HTML: summaries and digests from Markdown, transcripts with links into the video."""
 
 import json
-from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -9,16 +8,12 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 MAX_SEGMENTS = 3_000
-
-
-@cache
-def _renderer() -> MarkdownIt:
-    # HTML in the text stays text, and a link may not be `javascript:`: the texts are those of models and strangers.
-    return MarkdownIt("commonmark", {"html": False}).disable("image")
+# HTML in the text stays text, and a link may not be `javascript:`: the texts are those of models and strangers.
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
 def render_markdown(text: str) -> Markup:
-    return Markup(_renderer().render(text))  # noqa: S704 html is off
+    return Markup(MARKDOWN.render(text))  # noqa: S704 html is off
 
 
 def transcript_lines(video_id: str, text: str | None) -> list[dict[str, Any]]:

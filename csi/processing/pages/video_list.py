@@ -1,6 +1,7 @@
 """`/ui/videos`: every video, filtered by words, status, channel, pipeline, tag, kind, day and time."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 from typing import Any
 from urllib.parse import urlencode
@@ -35,10 +36,13 @@ def video_list_facts(rt: Processing, request: Request) -> dict[str, Any]:
         "since": SPANS,
     }
     kept = {name: given[name] if given.get(name) in words else "" for name, words in choices.items()}
-    kept |= {"q": given.get("q", ""), "text": given.get("text", ""), "day": _day(given.get("day", ""))}
+    kept |= {"q": given.get("q", ""), "text": given.get("text", ""), "day": ""}
+    with suppress(ValueError):
+        kept["day"] = date.fromisoformat(given.get("day", "")).isoformat()
     found = texts.search(kept["text"], MAX_FOUND) if kept["text"] else []
     wanted = wanted_videos(rt, kept, tuple(one.video_id for one in found) if kept["text"] else None)
-    offset = _offset(given.get("offset", ""))
+    number = given.get("offset", "")
+    offset = min(int(number), MAX_OFFSET) if number.isascii() and number.isdigit() and len(number) < 10 else 0
     page = videos.page(SHOWN + 1, wanted=wanted, offset=offset)
     filters = {name: value for name, value in kept.items() if value}
     return {
@@ -76,14 +80,3 @@ def wanted_videos(rt: Processing, kept: Mapping[str, str], ids: tuple[str, ...] 
 def bullets_of(video: ProcessingVideo) -> list[str]:
     job = jobs.find(jobs.job_id(jobs.SUMMARIZATION, video.id)) if video.status == "summarized" else None
     return job.doc.summary.bullets if job and isinstance(job.doc, SummarizationJobDocument) else []
-
-
-def _day(text: str) -> str:
-    try:
-        return date.fromisoformat(text).isoformat() if text else ""
-    except ValueError:
-        return ""
-
-
-def _offset(text: str) -> int:
-    return min(int(text), MAX_OFFSET) if text.isascii() and text.isdigit() and len(text) < 10 else 0

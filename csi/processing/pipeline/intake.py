@@ -85,16 +85,19 @@ def _store_signal(rt: Processing, received: ReceiverSignal) -> bool:
 def _apply_route(rt: Processing, signal: Signal, route: SignalRoute) -> bool:
     """True when the signal adds a new video. A known video gets what this route adds."""
     now, is_new, is_known = rt.now(), False, False
+    due_at = now + rt.settings.notifications.window
     if route.action == "process":
         is_new = signal.video_id is not None and videos.add(read_video(signal, now), now)
         is_known = not is_new
         if is_known and signal.video_id:
             complete_outputs(rt, _learn(videos.get(signal.video_id), read_video(signal, now), now), now)
         if route.notify and signal.video_id and videos.get(signal.video_id).status != "summarized":
-            _announce(rt, videos.get(signal.video_id), now)
+            # Once for a video: who published what, and where. A summary that is ready in time takes its place.
+            video = videos.get(signal.video_id)
+            body = "\n".join(filter(None, (video.doc.channel_title, video.url)))
+            notices.add(f"found:{video.id}", video.doc.title, body, due_at=due_at, now=now)
     if route.action == "notify":
         link = safe_link(_mapping(signal.event, "subject").get("url"))
-        due_at = now + rt.settings.notifications.window
         notices.add(f"signal:{signal.event_id}", signal.title, link, due_at=due_at, now=now)
     outcome, summary = ("skipped", "known video") if is_known else ("success", signal.pipeline)
     audit.write(_scope(rt, signal), f"route:{route.action}", outcome, now, data_summary=summary)
@@ -110,13 +113,6 @@ def _learn(video: ProcessingVideo, heard: ProcessingVideo, now: float) -> Proces
     if wait is not None and wait[0] == STREAM_END and kind not in STREAMS:
         jobs.make_due(jobs.job_id(jobs.TRANSCRIPTION, video.id), now)
     return learnt
-
-
-def _announce(rt: Processing, video: ProcessingVideo, now: float) -> None:
-    """Once for a video: who published what, and where. A summary that is ready in time takes its place."""
-    body = "\n".join(filter(None, (video.doc.channel_title, video.url)))
-    due_at = now + rt.settings.notifications.window
-    notices.add(f"found:{video.id}", video.doc.title, body, due_at=due_at, now=now)
 
 
 def _scope(rt: Processing, signal: Signal) -> AuditScope:

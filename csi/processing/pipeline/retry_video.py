@@ -29,7 +29,14 @@ def retry_video(rt: Processing, video_id: str) -> tuple[str, list[StepWake]]:
         case "summarized":
             raise CsiError(f"{video_id} is summarized; another summary: csi processing summarise {video_id}")
         case _:
-            return _end_wait(rt, video)
+            with writing():
+                due = [job.id for job in jobs.of_video(video.id) if jobs.make_due(job.id, rt.now())]
+                if video.status == "discovered":
+                    videos.defer(video.id, rt.now(), BY_COMMAND)
+                _audit(rt, video, "ended its wait")
+            if not due and video.status != "discovered":
+                raise CsiError(f"{video.id} is being worked on")
+            return "is due now", [wake_job(job_id) for job_id in due] or [StepWake("admit")]
 
 
 def _retry_failed(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
@@ -45,18 +52,6 @@ def _retry_failed(rt: Processing, video: ProcessingVideo) -> list[StepWake]:
         videos.move(video, RESUMES_AS[video.doc.processing_stage], rt.now())
         _audit(rt, video, "had failed")
     return [wake_job(job.id)]
-
-
-def _end_wait(rt: Processing, video: ProcessingVideo) -> tuple[str, list[StepWake]]:
-    now = rt.now()
-    with writing():
-        due = [job.id for job in jobs.of_video(video.id) if jobs.make_due(job.id, now)]
-        if video.status == "discovered":
-            videos.defer(video.id, now, BY_COMMAND)
-        _audit(rt, video, "ended its wait")
-    if not due and video.status != "discovered":
-        raise CsiError(f"{video.id} is being worked on")
-    return "is due now", [wake_job(job_id) for job_id in due] or [StepWake("admit")]
 
 
 def _audit(rt: Processing, video: ProcessingVideo, why: str) -> None:

@@ -31,8 +31,12 @@ def describe_run(rt: Processing, day: str) -> RunEventDocument:
     totals = runs.audit_totals(start, end)
     busy = any(counts.values()) or totals["api_calls"] > 0
     dead = dead_jobs.moved_between(start, end)
-    in_vain = counts["summarized"] == 0 and (counts["failed"] > 0 or dead > 0)
-    status = _status(settings.paused, busy=busy, over=rt.now() >= end, in_vain=in_vain)
+    status: RunStatus = "running" if busy else "planned"
+    if rt.now() >= end:  # a day in which jobs failed and no video was summarised has failed
+        in_vain = counts["summarized"] == 0 and (counts["failed"] > 0 or dead > 0)
+        status = "failed" if in_vain else "completed"
+    elif settings.paused:
+        status = "paused"
     ended = counts["summarized"] + counts["failed"]
     started_at = known.started_at if known else None
     return RunEventDocument(
@@ -59,12 +63,3 @@ def describe_run(rt: Processing, day: str) -> RunEventDocument:
         configuration_snapshot=known.configuration_snapshot if known else settings.snapshot(),
         notes=known.notes if known else None,
     )
-
-
-def _status(paused: bool, *, busy: bool, over: bool, in_vain: bool) -> RunStatus:
-    """A day in which jobs failed and no video was summarised has failed."""
-    if over:
-        return "failed" if in_vain else "completed"
-    if paused:
-        return "paused"
-    return "running" if busy else "planned"

@@ -66,6 +66,9 @@ def write(
 ) -> str:
     """Write one entry and return its id. Every text passes the redactor, so no secret is stored."""
     correlation = _safe(scope.correlation_id)
+    # The previous entry with this correlation id is the parent of this one.
+    newest = "SELECT log_id FROM audit_logs WHERE correlation_id = ? ORDER BY at DESC, seq DESC LIMIT 1"
+    parent = one(newest, correlation) if correlation else None
     doc = AuditLogDocument(
         log_id=new_id("log"),
         event_type=event_type,
@@ -76,7 +79,7 @@ def write(
         resource_type=scope.resource_type,
         resource_id=_safe(scope.resource_id),
         correlation_id=correlation,
-        parent_log_id=_last_entry(correlation) if correlation else None,
+        parent_log_id=str(parent[0]) if parent else None,
         sensitive_data=is_sensitive(action),
         retention_period_days=scope.retention_days,
         **{name: _safe(value) for name, value in fields.items()},
@@ -98,14 +101,6 @@ def _safe(value: Any) -> Any:
     if isinstance(value, list):
         return [_safe(item) for item in value]
     return redact(value)[:_MAX_TEXT] if isinstance(value, str) else value
-
-
-def _last_entry(correlation_id: str) -> str | None:
-    """The previous entry with this correlation id: the parent of the next one."""
-    row = one(
-        "SELECT log_id FROM audit_logs WHERE correlation_id = ? ORDER BY at DESC, seq DESC LIMIT 1", correlation_id
-    )
-    return str(row[0]) if row else None
 
 
 def search(
