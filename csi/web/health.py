@@ -119,7 +119,16 @@ def _adapter(plan: SourcePlan, facts: SystemFacts) -> dict[str, Any]:
 
 def _delivery(facts: SystemFacts) -> dict[str, Any]:
     """The destination `default` as PRD §11.2 shows it, further ones by name."""
-    others = [one for one in facts.destinations if one.name != DEFAULT]
+    others = {
+        one.name: {
+            "reachable": one.is_reachable,
+            "last_success": _iso(one.row.last_success_at),
+            "state": one.state,
+            "breaker": one.row.circuit,
+        }
+        for one in facts.destinations
+        if one.name != DEFAULT
+    }
     found = [one for one in facts.destinations if one.name == DEFAULT]
     default = found[0] if found else DestinationState(DEFAULT, "accepting", DestinationRow(DEFAULT))
     row = default.row
@@ -136,7 +145,7 @@ def _delivery(facts: SystemFacts) -> dict[str, Any]:
         "canonical_json": default.form or "ascii",
         "held": [one.name for one in facts.destinations if one.row.paused_reason is not None],
     }
-    return body | ({"destinations": {one.name: _other(one) for one in others}} if others else {})
+    return body | ({"destinations": others} if others else {})
 
 
 def _note(default: DestinationState) -> str | None:
@@ -152,15 +161,6 @@ def _note(default: DestinationState) -> str | None:
     if (row.last_failure_at or 0) > max(row.last_success_at or 0, row.answered_at or 0):
         return f"the last attempt failed: {cause}; it is retried"
     return None
-
-
-def _other(one: DestinationState) -> dict[str, Any]:
-    return {
-        "reachable": one.is_reachable,
-        "last_success": _iso(one.row.last_success_at),
-        "state": one.state,
-        "breaker": one.row.circuit,
-    }
 
 
 def _worker(facts: SystemFacts) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from csi.config.settings import Settings
 from csi.errors import CsiError
 from csi.logs import log
 from csi.pipeline import inbound_receive
-from csi.pipeline.inbound_receive import Answer
 from csi.web.guards import read_body
 from csi.web.responses import HttpProblem, problem, reply
 from csi.web.shared_state import Sidecar
@@ -93,7 +92,10 @@ class HookListener:
         body = await read_body(request, settings.inbound.max_body_bytes)
         headers = Headers(scope=request.scope)
         answer = await self._sidecar.read(lambda rt: inbound_receive.receive(rt, sender, headers, body))
-        return _as_response(answer)
+        if answer.status < 300:
+            return reply({"status": answer.text}, answer.status)
+        retry = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+        return problem(answer.status, answer.text, retry)
 
     def _is_flooding(self, name: str, settings: Settings) -> bool:
         now, times = self._sidecar.now(), self._lately.setdefault(name, deque())
@@ -103,13 +105,6 @@ class HookListener:
             return True
         times.append(now)
         return False
-
-
-def _as_response(answer: Answer) -> Response:
-    headers = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
-    if answer.status < 300:
-        return reply({"status": answer.text}, answer.status)
-    return problem(answer.status, answer.text, headers)
 
 
 def _not_found() -> Response:

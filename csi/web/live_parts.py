@@ -35,7 +35,8 @@ def without_marks(html: str) -> str:
 
 def respond(request: Request, html: str) -> Response:
     parts = {name: content for name, content in _PART.findall(html) if name in NAMES}
-    hashes = {name: _hash(content) for name, content in parts.items()}
+    settled = {name: _AGO.sub(r"\1", content).encode("utf-8", "replace") for name, content in parts.items()}
+    hashes = {name: hashlib.sha256(content).hexdigest()[:12] for name, content in settled.items()}
     etag = '"' + ".".join(hashes.get(name, "-") for name in NAMES) + '"'
     shown = request.headers.get("if-none-match", "")
     if shown == etag:
@@ -43,7 +44,3 @@ def respond(request: Request, html: str) -> Response:
     known = dict(zip(NAMES, shown.strip('"').split("."), strict=False))
     changed = {name: content for name, content in parts.items() if known.get(name) != hashes[name]}
     return Response(json.dumps(changed), media_type="application/json", headers={"ETag": etag})
-
-
-def _hash(content: str) -> str:
-    return hashlib.sha256(_AGO.sub(r"\1", content).encode("utf-8", "replace")).hexdigest()[:12]

@@ -99,11 +99,9 @@ class StoreCollector(Collector):
         yield from _waiting(facts)
         yield from _watches(rt, facts, sources)
         yield from _destinations(facts)
-        yield from _worker(facts)
-        yield from _quota(facts)
+        yield from _worker_and_quota(facts)
         yield from _catalog(rt)
-        yield from _backups(facts)
-        yield from _verdict(facts)
+        yield from _backups_and_verdict(facts)
         yield InfoMetricFamily("csi_build", "The running version", {"version": __version__})
 
 
@@ -198,21 +196,17 @@ def _destinations(facts: SystemFacts) -> Iterator[Metric]:
     yield _gauges("csi_destination_certificate_left_seconds", text, ["destination"], left)
 
 
-def _worker(facts: SystemFacts) -> Iterator[Metric]:
+def _worker_and_quota(facts: SystemFacts) -> Iterator[Metric]:
     heartbeat = facts.worker.heartbeat
     started, depth = (heartbeat.started_at, heartbeat.queued) if heartbeat else (None, None)
     yield _gauge("csi_worker_alive", "1 while the worker writes heartbeats", float(facts.worker.is_alive))
     yield _gauge("csi_worker_heartbeat_age_seconds", "Time since the worker's last heartbeat", facts.worker.age)
     yield _gauge("csi_worker_start_time_seconds", "When the worker started, since 1970", started)
     yield _gauge("csi_queue_depth", "Tasks in the worker's queue at its last heartbeat", depth)
-
-
-def _quota(facts: SystemFacts) -> Iterator[Metric]:
-    if facts.quota_limit is None:
-        return
-    yield _gauge("csi_api_quota_used", "API units used this Pacific day", facts.quota_used)
-    yield _gauge("csi_api_quota_left", "API units left of this Pacific day", facts.quota_left)
-    yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", facts.quota_limit)
+    if facts.quota_limit is not None:
+        yield _gauge("csi_api_quota_used", "API units used this Pacific day", facts.quota_used)
+        yield _gauge("csi_api_quota_left", "API units left of this Pacific day", facts.quota_left)
+        yield _gauge("csi_api_quota_limit", "API units allowed in a Pacific day", facts.quota_limit)
 
 
 def _catalog(rt: Runtime) -> Iterator[Metric]:
@@ -232,18 +226,14 @@ def _catalog(rt: Runtime) -> Iterator[Metric]:
     yield _gauge("csi_api_stats_units_limit", "Units of videos:batchGetStats allowed in a Pacific day", limit)
 
 
-def _backups(facts: SystemFacts) -> Iterator[Metric]:
-    """NaN until a backup was made."""
-    good = facts.backups.last_good
+def _backups_and_verdict(facts: SystemFacts) -> Iterator[Metric]:
+    good = facts.backups.last_good  # NaN until a backup was made
     age = None if good is None else max(facts.now - good.at, 0.0)
     yield _gauge("csi_backup_age_seconds", "Time since the last good backup was made", age)
     yield _gauge("csi_backup_size_bytes", "Size of the last good backup", good.bytes if good else None)
     yield _gauge("csi_backup_duration_seconds", "How long the last good backup took", good.seconds if good else None)
     yield _gauge("csi_backup_failed", "1 while the last backup failed", float(facts.backups.last_failed is not None))
-
-
-def _verdict(facts: SystemFacts) -> Iterator[Metric]:
-    """Judged at the scrape, by the same rules as notifications: a dead worker cannot hide its absence."""
+    # Judged at the scrape, by the same rules as notifications: a dead worker cannot hide its absence.
     found = judge(facts)
     yield _gauge("csi_status", "The verdict: 0 ok, 1 degraded, 2 down", VERDICTS.index(found.status))
     yield from _problem_metrics(found.problems)

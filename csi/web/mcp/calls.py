@@ -73,23 +73,21 @@ class ToolCalls:
         except Exception:  # noqa: BLE001 the edge of the process: the agent gets a sentence, the log the cause
             log.exception("mcp call failed", tool=clean(name, 60))
             result = ToolResult(500, error="this call failed; the log of CSI says why")
-        await self._finish(number, arguments, result)
+        words = json.dumps({key: value for key, value in arguments.items() if key != "confirm"}, default=str)
+        detail = f"preview {words}" if result.confirm else words
+        await audit_records.finish(self._sidecar, number, result.status, detail)
         seconds = round(time.monotonic() - started, 3)
         log.info("mcp call", tool=clean(name, 60), client=caller.client, status=result.status, seconds=seconds)
         return result
 
     # ── audit ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _finish(self, number: int | None, arguments: Mapping[str, Any], result: ToolResult) -> None:
-        words = json.dumps({key: value for key, value in arguments.items() if key != "confirm"}, default=str)
-        detail = f"preview {words}" if result.confirm else words
-        await audit_records.finish(self._sidecar, number, result.status, detail)
-
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _checked(self, tool: ToolDefinition | None, given: Mapping[str, Any], caller: Caller) -> ToolResult:
         if tool is None or tool not in tools.offered(await self._sidecar.settings(), may_change=True):
-            raise HttpProblem(404, f"there is no such tool; the tools are {await self._names(caller)}")
+            names = ", ".join(one.name for one in await self.offered(caller))
+            raise HttpProblem(404, f"there is no such tool; the tools are {names}")
         if tool.is_change and not caller.may_change:
             raise HttpProblem(403, caller.refusal)
         refuse_text(given)
@@ -102,9 +100,6 @@ class ToolCalls:
         exact = self._confirmations.take(str(confirm), tool.name, arguments)
         data, notes = results.bounded(await self._run(tool, exact))
         return ToolResult(200, data, notes=notes)
-
-    async def _names(self, caller: Caller) -> str:
-        return ", ".join(tool.name for tool in await self.offered(caller))
 
     async def _read(self, tool: ToolDefinition, given: Mapping[str, Any]) -> ToolResult:
         """A page is made shorter until it fits, however many rows were asked for; `next` in it leads to the rest."""

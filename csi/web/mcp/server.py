@@ -24,7 +24,6 @@ from csi import __version__
 from csi.web.mcp.audit_records import Caller
 from csi.web.mcp.calls import ToolCalls
 from csi.web.mcp.event_requests import METHODS, EventRefused, EventRequests
-from csi.web.mcp.tools import ToolDefinition
 
 CallerOf = Callable[[Any], Caller]
 """Of the HTTP request, or of None on stdio."""
@@ -51,7 +50,15 @@ def create_server(calls: ToolCalls, caller_of: CallerOf, events: EventRequests |
     """`events`: None where MCP Events are switched off, and their methods unknown."""
 
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(one) for one in await calls.offered(caller_of(context.request))])
+        tools = []
+        for one in await calls.offered(caller_of(context.request)):
+            reads = not one.is_change
+            hints = ToolAnnotations(
+                read_only_hint=reads, destructive_hint=False, idempotent_hint=reads, open_world_hint=True
+            )
+            schema = one.input_schema()
+            tools.append(Tool(name=one.name, description=one.description, input_schema=schema, annotations=hints))
+        return ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
         result = await calls.call(params.name, params.arguments or {}, caller_of(context.request))
@@ -81,12 +88,6 @@ def _add_events(server: Server[Any], events: EventRequests, caller_of: CallerOf)
 
     for method in METHODS:
         server.add_request_handler(method, EventParams, answer)
-
-
-def _described(one: ToolDefinition) -> Tool:
-    reads = not one.is_change
-    hints = ToolAnnotations(read_only_hint=reads, destructive_hint=False, idempotent_hint=reads, open_world_hint=True)
-    return Tool(name=one.name, description=one.description, input_schema=one.input_schema(), annotations=hints)
 
 
 async def serve_stdio(calls: ToolCalls, events: EventRequests | None, caller: Caller) -> None:

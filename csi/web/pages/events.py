@@ -23,7 +23,6 @@ from csi.runtime import Runtime
 from csi.status.timeline import timeline_of
 from csi.store import events, watches
 from csi.store.queries import event_search
-from csi.store.queries.event_search import EventRow
 from csi.web.api.events import EVENT_STATES
 from csi.web.page_rendering import Context, DashboardPage, number_of, redirect
 from csi.web.shared_state import Sidecar
@@ -57,30 +56,23 @@ def show(rt: Runtime, request: Request) -> Context:
         since=_moment(kept["from"]) if kept["from"] else since,
         until=_moment(kept["to"]),
     )
-    rows, following = _page_of(query, number_of(given.get("after")), is_oldest_first=kept["sort"] == "oldest")
+    after = number_of(given.get("after"))
+    if kept["sort"] == "oldest":
+        found = event_search.following(query, SHOWN + 1, after or 0)
+    else:
+        found = event_search.newest(query, SHOWN + 1, after)
     return {
-        "rows": rows,
+        "rows": found[:SHOWN],
         "given": kept,
         "watch": watch,
         "span": [_moment(kept[name]) for name in ("from", "to") if kept[name]],
-        "following": following,
+        "following": found[SHOWN - 1].id if len(found) > SHOWN else None,  # where the next page begins
         "is_first": not given.get("after"),
         "states": EVENT_STATES,
         "sources": list(rt.settings.sources),
         "tiers": TIERS,
         "spans": SPANS,
     }
-
-
-def _page_of(
-    query: event_search.EventQuery, after: int | None, *, is_oldest_first: bool
-) -> tuple[list[EventRow], int | None]:
-    """The events of one page, and the id after which the next one begins."""
-    if is_oldest_first:
-        found = event_search.following(query, SHOWN + 1, after or 0)
-    else:
-        found = event_search.newest(query, SHOWN + 1, after)
-    return found[:SHOWN], found[SHOWN - 1].id if len(found) > SHOWN else None
 
 
 def _moment(text: str | None) -> float | None:

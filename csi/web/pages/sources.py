@@ -109,12 +109,13 @@ def _choices(rt: Runtime, row: Watch | None) -> Context:
 @PAGE.view(f"{PATH}/{{id:int}}", "source.html")
 def show_one(rt: Runtime, request: Request) -> Context:
     row = _found(request)
-    reads = poll_history.of_watch(row.id)
+    reads, given = poll_history.of_watch(row.id), watch_options.options_of(rt, row)
+    texts = {key: watch_options.value_text(given[key]) for key in watch_options.KEYS if key in given}
     return {
         "row": row,
         "state": watch_states.states_of(rt, [row])[0],
         "watch": WatchJson.of_rows(rt, [row])[0],
-        "options": _shown_options(rt, row),
+        "options": [(watch_options.LABELS[key], text) for key, text in texts.items()],
         "changed": [watch_options.LABELS[key] for key in watch_options.changed_options(row)],
         "place": watch_options.place_in_file(rt, row),
         "channel": channels.find(row.ref) if row.source == CHANNEL_SOURCE else None,
@@ -126,13 +127,6 @@ def show_one(rt: Runtime, request: Request) -> Context:
         "recent": event_search.newest(event_search.EventQuery(watch_id=row.id), RECENT),
         "waiting": watch_admin.waiting_items(row.id),
     }
-
-
-def _shown_options(rt: Runtime, row: Watch) -> list[tuple[str, str]]:
-    given = watch_options.options_of(rt, row)
-    return [
-        (watch_options.LABELS[key], watch_options.value_text(given[key])) for key in watch_options.KEYS if key in given
-    ]
 
 
 @PAGE.view(f"{PATH}/{{id:int}}/edit", "source_edit.html")
@@ -318,7 +312,7 @@ async def change_many(request: Request) -> Response:
     if act == "remove" and form.get("sure") != "yes":
         return redirect(request, PATH, "Nothing was removed: tick “I am sure”, too.", "bad")
     sidecar: Sidecar = request.app.state.sidecar
-    done, failed = await sidecar.run(lambda rt: _change_many(rt, _chosen(rt, form), act))
+    done, failed = await sidecar.run(lambda rt: _change_many(rt, form, act))
     if not done and not failed:
         return redirect(request, PATH, "No watch was ticked; nothing changed.", "bad")
     text = f"{BULK[act]}: done for {plural(done, 'watch').replace('watchs', 'watches')}."
@@ -327,14 +321,12 @@ async def change_many(request: Request) -> Response:
     return redirect(request, PATH, text, "bad" if failed else "good")
 
 
-def _chosen(rt: Runtime, form: Mapping[str, str]) -> list[int]:
+def _change_many(rt: Runtime, form: Mapping[str, str], act: str) -> tuple[int, list[str]]:
     if form.get("all") == "yes":
-        return list(watch_list.watch_list(rt, _query(form)).ids)[:MOST]
-    numbers = (number_of(name.removeprefix("watch-")) for name in form if name.startswith("watch-"))
-    return [number for number in numbers if number]
-
-
-def _change_many(rt: Runtime, ids: list[int], act: str) -> tuple[int, list[str]]:
+        ids = list(watch_list.watch_list(rt, _query(form)).ids)[:MOST]
+    else:
+        numbers = (number_of(name.removeprefix("watch-")) for name in form if name.startswith("watch-"))
+        ids = [number for number in numbers if number]
     done, failed = 0, list[str]()
     for number in ids:
         row = find(number)
