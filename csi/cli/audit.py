@@ -14,7 +14,7 @@ from csi.cli.output import echo_json, echo_table, plain, stamp
 from csi.status import audit_sentences
 
 if TYPE_CHECKING:
-    from csi.status.audit_sentences import AuditSentence
+    pass
 
 VIAS = ("dashboard", "api", "cli", "mcp")
 
@@ -33,17 +33,11 @@ def audit_group(ctx: click.Context, limit: int, via: str | None, config_path: Pa
     if as_json:
         echo_json(api_models.AuditLog.of_sentences(rows, None))
         return
-    echo_table(("TIME", "BY", "ACTION", "OUTCOME", "RESULT"), [_cells(row) for row in rows], widest=60)
-
-
-def _cells(row: AuditSentence) -> list[str]:
-    return [
-        stamp(row.record.at),
-        plain(row.actor, 40),
-        plain(row.text),
-        row.outcome,
-        plain(logs.redact(row.result or "")),
+    cells = [
+        [stamp(row.record.at), plain(row.actor, 40), plain(row.text), row.outcome, plain(logs.redact(row.result or ""))]
+        for row in rows
     ]
+    echo_table(("TIME", "BY", "ACTION", "OUTCOME", "RESULT"), cells, widest=60)
 
 
 _of_processing = processing_records.list_entries

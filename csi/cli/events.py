@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -206,26 +207,20 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
 @click.option("--for", "seconds", type=DurationType(), help="End after this time.  [default: at Ctrl-C]")
 def tail(config_path: Path | None, as_json: bool, count: int, seconds: float | None, **filters: Any) -> None:
     """Print the last events, then every new one. With --json one object a line."""
-    with installed(config_path):
-        try:
-            _follow(_query(filters, None), count, seconds, as_json=as_json)
-        except KeyboardInterrupt:
-            return
-
-
-def _follow(query: EventQuery, count: int, seconds: float | None, *, as_json: bool) -> None:
-    end = None if seconds is None else time.monotonic() + seconds
-    newest = event_search.newest(event_search.EventQuery(), 1)
-    last = newest[0].id if newest else 0
-    for one in reversed(event_search.newest(query, count)):
-        _print(one, as_json=as_json)
-    while end is None or time.monotonic() < end:
-        found = event_search.following(query, AT_ONCE, last)
-        for one in found:
+    with installed(config_path), suppress(KeyboardInterrupt):
+        query = _query(filters, None)
+        end = None if seconds is None else time.monotonic() + seconds
+        newest = event_search.newest(event_search.EventQuery(), 1)
+        last = newest[0].id if newest else 0
+        for one in reversed(event_search.newest(query, count)):
             _print(one, as_json=as_json)
-            last = one.id
-        if len(found) < AT_ONCE:
-            time.sleep(FOLLOW_SECONDS)
+        while end is None or time.monotonic() < end:
+            found = event_search.following(query, AT_ONCE, last)
+            for one in found:
+                _print(one, as_json=as_json)
+                last = one.id
+            if len(found) < AT_ONCE:
+                time.sleep(FOLLOW_SECONDS)
 
 
 def _print(one: EventRow, *, as_json: bool) -> None:

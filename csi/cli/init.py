@@ -33,7 +33,7 @@ from csi.errors import UNHEALTHY, ConfigError, CsiError, PortInUse, SourceError
 from csi.simulator.youtube import app as simulated
 
 if TYPE_CHECKING:
-    from csi.doctor.finding import Finding
+    pass
 
 
 SECRET, KEY, TOKEN = "CSI_UA_SHARED_SECRET", "YOUTUBE_API_KEY", "CSI_ADMIN_TOKEN"
@@ -274,7 +274,13 @@ def _test(config: Path, env: Path, endpoint: str, *, online: bool) -> int:
     )
     awaits_receiver = _is_ours(endpoint) and not _listens(endpoint)
     findings = run_checks.examine(options)
-    failed = any(one.level == "fail" for one in show(_without_receiver(findings) if awaits_receiver else findings))
+    if awaits_receiver:  # our receiver is not expected to answer before it is started
+        text = "our receiver does not run yet: csi run --receiver starts it"
+        findings = (
+            replace(one, level="skip", text=text) if (one.check, one.level) == ("receiver", "fail") else one
+            for one in findings
+        )
+    failed = any(one.level == "fail" for one in show(findings))
     is_found = env == Path("/etc/csi/env") or envfile.written_here(os.environ) == env
     csi = "csi" if is_found else f"csi --env-file {env}"
     click.echo(f"\nstart it:   {csi} run{' --receiver' if awaits_receiver else ''}")
@@ -289,15 +295,6 @@ def _listens(endpoint: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _without_receiver(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Our receiver is not expected to answer before it is started."""
-    for one in findings:
-        if one.check == "receiver" and one.level == "fail":
-            yield replace(one, level="skip", text="our receiver does not run yet: csi run --receiver starts it")
-        else:
-            yield one
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
@@ -354,14 +351,14 @@ def env_text(variables: Mapping[str, str], comments: Mapping[str, str]) -> str:
         "# Use it with systemd (EnvironmentFile=), with csi --env-file PATH, or in a shell: set -a; . PATH; set +a\n",
     ]
     for name, value in variables.items():
-        shell = value if _PLAIN.fullmatch(value) else _in_quotes(value)
+        if _PLAIN.fullmatch(value):
+            shell = value
+        elif "'" not in value:  # single quotes where possible: systemd, shells and Docker Compose agree on them
+            shell = f"'{value}'"
+        else:
+            shell = '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
         lines.append(f"\n# {comments[name]}\n" + (f"{name}={shell}\n" if value else f"#{name}=\n"))
     return "".join(lines)
-
-
-def _in_quotes(value: str) -> str:
-    """Single quotes where possible: systemd, shells and Docker Compose agree on them."""
-    return f"'{value}'" if "'" not in value else '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
 def _quoted(text: str) -> str:

@@ -15,7 +15,6 @@ from csi.cli.output import echo_json, echo_lines, plain, plural, safe, stamp
 from csi.status import verdict
 
 if TYPE_CHECKING:
-    from csi.status.problems import Problem
     from csi.status.verdict import StatusVerdict
 
 ALL = "all"
@@ -50,22 +49,19 @@ def _list(config_path: Path | None, as_json: bool) -> None:
 
 
 def _lines(found: StatusVerdict) -> Iterator[str]:
-    yield from (line for one in (*found.attention, *found.notices) for line in _problem(one))
+    for one in (*found.attention, *found.notices):
+        number = "" if one.incident is None else f", incident {one.incident}"
+        since = "" if one.since is None else f", since {stamp(one.since)}"
+        yield f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}"
+        affected = f"; {one.affected}" if one.affected else ""
+        yield f"  {safe(one.what_and_why)}; {plain(one.effect)}{affected}"
+        yield f"  → {plain(one.remedy)}"
+        yield f"  {one.where_to_read}"
     if found.consequences:
         yield f"from this follows: {', '.join(f'{one.id} ({safe(one.subject)})' for one in found.consequences)}"
     counts = {"problem": len(found.attention), "notice": len(found.notices)}
-    words = ", ".join(plural(number, word) for word, number in counts.items() if number)
+    words = ", ".join(plural(count, word) for word, count in counts.items() if count)
     yield f"{found.status}; {words}" if words else "no problems"
-
-
-def _problem(one: Problem) -> Iterator[str]:
-    number = "" if one.incident is None else f", incident {one.incident}"
-    since = "" if one.since is None else f", since {stamp(one.since)}"
-    yield f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}"
-    affected = f"; {one.affected}" if one.affected else ""
-    yield f"  {safe(one.what_and_why)}; {plain(one.effect)}{affected}"
-    yield f"  → {plain(one.remedy)}"
-    yield f"  {one.where_to_read}"
 
 
 @problems.command()

@@ -267,7 +267,9 @@ def set_options(
         raise click.UsageError("give at least one option to change, such as --interval 5m, or only --from-file")
     with _runtime(config_path) as rt:
         row = watches.find_watch(rt, watch)
-        wanted = _merged_title(watch_options.options_of(rt, row), wanted)
+        if isinstance(wanted.get("title"), dict):  # `--title-match` alone keeps the stored `--title-not`
+            patterns = {key: value for key, value in wanted["title"].items() if value is not None}
+            wanted["title"] = {**(watch_options.options_of(rt, row).get("title") or {}), **patterns}
         done = audited(
             rt,
             f"csi sources set {row.id}",
@@ -295,14 +297,6 @@ def _option_key(text: str) -> str:
         known = ", ".join(sorted({*names, "name", "route-profile", "tags", "first-poll", "include", "via"}))
         raise click.UsageError(f"--default {text[:40]!r} is not an option of a watch; known: {known}")
     return key
-
-
-def _merged_title(now: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """`--title-match` alone keeps the stored `--title-not`."""
-    if isinstance(wanted.get("title"), dict):
-        given = {key: value for key, value in wanted["title"].items() if value is not None}
-        wanted = {**wanted, "title": {**(now.get("title") or {}), **given}}
-    return wanted
 
 
 # ── change ──────────────────────────────────────────────────────────────────────────────────────────────

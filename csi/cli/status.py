@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from csi.config.settings import Settings
     from csi.status.overview import Overview, SourceStatus
     from csi.status.problems import Problem
-    from csi.status.slo import LatencyPercentiles, Objective, Success, TierLatency, WindowReport
+    from csi.status.slo import LatencyPercentiles, Success, WindowReport
     from csi.status.verdict import StatusVerdict
 
 
@@ -232,30 +232,26 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
 def _slo_lines(found: WindowReport) -> Iterator[str]:
     yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
     yield ""
-    rows = [_objective_row(one) for one in csi.status.slo.objectives(found)]
+    rows = []
+    for one in csi.status.slo.objectives(found):
+        target, reached = ago(one.target), _seconds(one.value)
+        if one.kind == "share":
+            target, reached = f"{100 * one.target:.0f} %", "–" if one.value is None else f"{100 * one.value:.2f} %"
+        rows.append([one.name, f"{'≥' if one.at_least else '<'} {target}", reached, _WORDS[one.is_met], one.detail])
     yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), rows)
     yield ""
-    head = ("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS")
-    yield from table(head, [row for tier in found.latencies for row in _latency_rows(tier)])
+    rows = []
+    for tier in found.latencies:
+        target = "–" if tier.target is None else ago(tier.target)
+        left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
+        late = f", {tier.late:,} late and still waiting" if tier.late else ""
+        events = f"{tier.events:,}{left_out}{late}"
+        rows.append([f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events])
+        rows.append(["  occurred → seen", "", *_cells(tier.to_seen), "", ""])
+        rows.append(["  seen → accepted", "", *_cells(tier.to_accepted), "", ""])
+    yield from table(("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS"), rows)
     for note in found.notes:
         yield f"note: {note}"
-
-
-def _objective_row(one: Objective) -> list[str]:
-    target, reached = ago(one.target), _seconds(one.value)
-    if one.kind == "share":
-        target, reached = f"{100 * one.target:.0f} %", "–" if one.value is None else f"{100 * one.value:.2f} %"
-    return [one.name, f"{'≥' if one.at_least else '<'} {target}", reached, _WORDS[one.is_met], one.detail]
-
-
-def _latency_rows(tier: TierLatency) -> Iterator[list[str]]:
-    target = "–" if tier.target is None else ago(tier.target)
-    left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
-    late = f", {tier.late:,} late and still waiting" if tier.late else ""
-    events = f"{tier.events:,}{left_out}{late}"
-    yield [f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events]
-    yield ["  occurred → seen", "", *_cells(tier.to_seen), "", ""]
-    yield ["  seen → accepted", "", *_cells(tier.to_accepted), "", ""]
 
 
 def _cells(one: LatencyPercentiles) -> list[str]:
