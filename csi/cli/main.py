@@ -50,7 +50,7 @@ COMMANDS = {
     "problems": ("csi.cli.problems:problems", "List what is wrong now, and acknowledge incidents."),
     "processing": ("csi.cli.processing:processing", "Turn received signals into transcripts and summaries."),
     "prune": ("csi.cli.db:prune", "Delete rows that are older than their retention."),
-    "quota": ("csi.cli.sources:quota", "Show today's API units and the polling intervals they allow."),
+    "quota": ("csi.cli.quota:quota", "Show today's API units and the polling intervals they allow."),
     "receiver": ("csi.cli.receiver:receiver", "Run the receiver."),
     "reload": ("csi.cli.reload:reload", "Load the changed configuration into the running worker and sidecar."),
     "run": ("csi.cli.run:run", "Run worker and sidecar in the foreground."),

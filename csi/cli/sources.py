@@ -1,12 +1,11 @@
-"""`csi sources`: list, add, change, import and export watches. `csi quota`: API units, and the intervals they allow."""
+"""`csi sources`: list, add, change, import and export watches."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ import click
 
 from csi import api_models, clock, logs, runtime
 from csi.admin import channel_lists, watch_options, watches
-from csi.catalog import data_api
 from csi.cli.command import audited, config_and_json_options, config_option, dry_run_option, yes_option
 from csi.cli.output import (
     ago,
@@ -29,10 +27,10 @@ from csi.cli.output import (
     safe,
     stamp,
 )  # fmt: skip
+from csi.cli.source_options import given_options, option_key, watch_option_group
 from csi.errors import SOME_FAILED
-from csi.pipeline import quota_schedule
-from csi.status import host_pace, read_history, watch_states
-from csi.store import api_units, db, poll_history, watch_admin
+from csi.status import read_history, watch_states
+from csi.store import db, poll_history, watch_admin
 
 if TYPE_CHECKING:
     from csi.runtime import Runtime
@@ -55,7 +53,8 @@ def sources() -> None:
 
 
 @contextmanager
-def _runtime(config_path: Path | None) -> Iterator[Runtime]:
+def watch_session(config_path: Path | None) -> Iterator[Runtime]:
+    """The database, created if necessary, with the watches of the configuration."""
     rt = runtime.open_runtime(config_path, log_level="WARNING")
     with db.connection():
         watches.sync_without_worker(rt)
@@ -70,7 +69,7 @@ def _runtime(config_path: Path | None) -> Iterator[Runtime]:
 @click.option("--removed", is_flag=True, help="Include removed watches.")
 def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None:
     """List the watches with origin, state, health, poll interval and problems."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         rows, now = watch_admin.every(removed=removed), rt.now()
         if as_json:
             echo_json({"watches": api_models.WatchJson.of_rows(rt, rows)})
@@ -96,50 +95,11 @@ def list_watches(config_path: Path | None, as_json: bool, removed: bool) -> None
 # ── add ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of a new watch, shared by `add` and `import`."""
-    options = [
-        click.option("--route-profile", metavar="NAME", help="A key of route_profiles."),
-        click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Added to the profile's tags; repeatable."),
-        click.option("--interval", metavar="TIME", help="Time between two polls: 90, 5m.  [default: the source's]"),
-        click.option("--first-poll", metavar="POLICY", help="What the first poll emits: mark_seen, all or last:N."),
-        click.option("--include", metavar="KINDS", help="Kinds to emit, comma-separated: video,short,live,upcoming."),
-        click.option("--title-match", metavar="REGEX", help="Emit only items whose title matches."),
-        click.option("--title-not", metavar="REGEX", help="Emit no items whose title matches."),
-        click.option("--min-duration", metavar="TIME", help="Shortest item to emit, where its length is known."),
-        click.option("--max-duration", metavar="TIME", help="Longest item to emit, where its length is known."),
-        click.option("--via", type=click.Choice(["feed", "api", "both"]), help="How a channel is polled."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _options(name: str | None = None, **given: Any) -> watches.WatchOptions:
-    title = {"match": given["title_match"], "not": given["title_not"]}
-    word, _, number = (given["first_poll"] or "").partition(":")
-    is_last = word == "last" and number.isdecimal()
-    return watches.WatchOptions(
-        {
-            "name": name,
-            "route_profile": given["route_profile"],
-            "tags": tuple(given["tags"]) or None,
-            "poll_interval_seconds": given["interval"],
-            "first_poll": {"last": int(number)} if is_last else given["first_poll"],
-            "include": [word.strip() for word in given["include"].split(",")] if given["include"] else None,
-            "title": title if any(title.values()) else None,
-            "min_duration_seconds": given["min_duration"],
-            "max_duration_seconds": given["max_duration"],
-            "via": given["via"],
-        }
-    )
-
-
 @sources.command()
 @click.argument("what", metavar="ID|URL|@HANDLE")
 @click.option("--name", metavar="TEXT", help="A display name.")
 @click.option("--source", metavar="NAME", help="The source that the text belongs to.  [default: found by its form]")
-@_watch_options
+@watch_option_group
 @dry_run_option
 @config_and_json_options
 def add(
@@ -156,11 +116,11 @@ def add(
     Takes a channel id (UC…), a channel, playlist or video URL, a playlist id, a feed URL, or an @handle. Handles,
     names and videos are looked up through the API for one unit, or without a key on YouTube's page.
     """
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         added = audited(
             rt,
             "csi sources add",
-            lambda: watches.add(rt, what, _options(name, **given), source=source, dry_run=dry_run),
+            lambda: watches.add(rt, what, given_options(name, **given), source=source, dry_run=dry_run),
             lambda done: f"{done.result}: {done.name or done.target.ref}",
             dry_run=dry_run,
         )
@@ -206,7 +166,7 @@ def _added_lines(added: watches.AddWatchResult, *, dry_run: bool) -> Iterator[st
 @config_and_json_options
 def show(watch: str, reads: bool, config_path: Path | None, as_json: bool) -> None:
     """Show a watch: its options, its state, and how its last reads went."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         found, history, now = api_models.WatchDetail.of_watch(rt, row), poll_history.of_watch(row.id), rt.now()
     if as_json:
@@ -231,7 +191,7 @@ def show(watch: str, reads: bool, config_path: Path | None, as_json: bool) -> No
 @sources.command("set")
 @_WATCH
 @click.option("--name", metavar="TEXT", help="A display name.")
-@_watch_options
+@watch_option_group
 @click.option(
     "--default",
     "defaults",
@@ -261,11 +221,11 @@ def set_options(
     Of a watch of the configuration, the changed options apply instead of the file's, also after a restart; the file is
     not rewritten, and its other options go on to apply.
     """
-    wanted: dict[str, Any] = {key: value for key, value in _options(name, **given).items() if value is not None}
-    wanted |= {_option_key(text): None for text in defaults}
+    wanted: dict[str, Any] = {key: value for key, value in given_options(name, **given).items() if value is not None}
+    wanted |= {option_key(text): None for text in defaults}
     if bool(wanted) == from_file:
         raise click.UsageError("give at least one option to change, such as --interval 5m, or only --from-file")
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         if isinstance(wanted.get("title"), dict):  # `--title-match` alone keeps the stored `--title-not`
             patterns = {key: value for key, value in wanted["title"].items() if value is not None}
@@ -286,19 +246,6 @@ def set_options(
     click.echo(f"{_title(row)}: {verb} {plain(words)}" if done else f"{_title(row)} has these options; nothing changed")
 
 
-def _option_key(text: str) -> str:
-    """The key of an option by its name on the command line."""
-    names = {
-        "interval": "poll_interval_seconds", "tag": "tags", "title-match": "title", "title-not": "title",
-        "min-duration": "min_duration_seconds", "max-duration": "max_duration_seconds",
-    }  # fmt: skip
-    key = names.get(text.removeprefix("--"), text.removeprefix("--").replace("-", "_"))
-    if key not in watch_options.KEYS:
-        known = ", ".join(sorted({*names, "name", "route-profile", "tags", "first-poll", "include", "via"}))
-        raise click.UsageError(f"--default {text[:40]!r} is not an option of a watch; known: {known}")
-    return key
-
-
 # ── change ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -308,7 +255,7 @@ def _option_key(text: str) -> str:
 @config_option
 def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Stop polling a watch until it is resumed; the pause survives restarts and configuration changes."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         changed = audited(
             rt,
@@ -329,7 +276,7 @@ def pause(watch: str, dry_run: bool, config_path: Path | None) -> None:
 @config_option
 def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
     """Resume a paused watch: it is polled at once, and continues from its last state."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         changed = audited(
             rt,
@@ -348,7 +295,7 @@ def resume(watch: str, dry_run: bool, config_path: Path | None) -> None:
 @config_option
 def remove(watch: str, yes: bool, dry_run: bool, config_path: Path | None) -> None:
     """Remove a watch that was added by command."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         watches.remove(rt, row, dry_run=True)
         if not dry_run:
@@ -373,7 +320,7 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
         if not is_terminal():
             raise click.UsageError("stdin is not a terminal: pass --emit all or --emit none.")
         emit = click.prompt("What should the next poll emit", type=click.Choice(["all", "none"]), default="none")
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         if not dry_run:
             confirm(f"Delete the baseline of {_title(row)}, and emit {emit} of the current items?", yes=yes)
@@ -393,7 +340,7 @@ def reset(watch: str, emit: str | None, yes: bool, dry_run: bool, config_path: P
 @config_and_json_options
 def poll(watch: str, dry_run: bool, config_path: Path | None, as_json: bool) -> None:
     """Poll a watch now, in this process; the worker delivers new items."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         row = watches.find_watch(rt, watch)
         if dry_run:
             click.echo(f"would poll {_title(row)} now")
@@ -436,7 +383,7 @@ def _title(row: Watch) -> str:
 
 @sources.command("import")
 @click.argument("file", type=click.File("rb"))
-@_watch_options
+@watch_option_group
 @dry_run_option
 @config_and_json_options
 def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: bool, **given: Any) -> None:
@@ -446,11 +393,11 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
     per line; # begins a comment. Exit code 5 when a line is invalid.
     """
     content = file.read(channel_lists.MAX_BYTES + 1)
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         lines = audited(
             rt,
             "csi sources import",
-            lambda: watches.import_list(rt, content, _options(**given), dry_run=dry_run),
+            lambda: watches.import_list(rt, content, given_options(**given), dry_run=dry_run),
             lambda lines: ", ".join(f"{count} {word}" for word, count in Counter(x.result for x in lines).items()),
             dry_run=dry_run,
         )
@@ -475,41 +422,5 @@ def import_file(file: Any, dry_run: bool, config_path: Path | None, as_json: boo
 @config_option
 def export_file(output: Any, config_path: Path | None) -> None:
     """Write every watch as OPML, for feed readers and for `csi sources import`, which reads its options, too."""
-    with _runtime(config_path) as rt:
+    with watch_session(config_path) as rt:
         output.write(watches.export_list(rt, partial(watch_options.options_of, rt)))
-
-
-@click.command()
-@config_and_json_options
-def quota(config_path: Path | None, as_json: bool) -> None:
-    """Show the API units of this Pacific day, and the polling intervals that they allow."""
-    with _runtime(config_path) as rt:
-        if as_json:
-            echo_json(api_models.quota(rt))
-            return
-        found, share = quota_schedule.forecast(rt, rt.now()), data_api.share_of(rt)
-        for pace in host_pace.host_paces(rt):
-            click.echo(f"host      {pace.host}: {pace.sentence}")
-    if found is None:
-        click.echo("no enabled source uses API units")
-        return
-    ends = datetime.fromtimestamp(found.ends_at, api_units.PACIFIC).strftime("%Y-%m-%d %H:%M")
-    low = "; below the buffer, so every watch polls at its idle interval" if found.is_low else ""
-    click.echo(f"day       {found.day} Pacific, until {ends} ({clock.iso(found.ends_at)})")
-    click.echo(
-        f"used      {found.used:,} of {found.limit:,} units; {found.left:,} left, {found.buffer:,} reserved{low}"
-    )
-    click.echo(f"rate      {found.per_hour:,.0f} units an hour; planned until midnight: {found.planned_units:,}")
-    click.echo(f"forecast  {quota_schedule.sentence(found)}")
-    if found.urgent:
-        click.echo(f"urgent    {found.urgent}")
-    if found.warning:
-        click.echo(f"warning   {found.warning}")
-    short = f": {data_api.TOO_MUCH}" if share.is_short else ""
-    fresh = f"keeping it fresh takes {share.needed:,} a day{short}"
-    click.echo(f"catalogue {share.used:,} of its {share.limit:,} units used; {fresh}")
-    if share.stats_refused:
-        click.echo(f"stats     {data_api.STATS_METHOD} was refused today; videos.list serves the statistics")
-    elif share.stats_limit:
-        used = f"{share.stats_used:,} of {share.stats_limit:,} units of {data_api.STATS_METHOD} used"
-        click.echo(f"stats     {used}; keeping statistics fresh takes {share.stats_needed:,} a day")

@@ -199,14 +199,14 @@ def test_a_slip_of_the_finger_is_put_right():
 
 def test_the_choices_of_options_are_those_of_the_code():
     from csi.admin import watches
-    from csi.cli import catalog_jobs, dlq, processing, sources
+    from csi.cli import catalog_jobs, dlq, processing, processing_dead_letters, sources
     from csi.dlq import dead_letters
     from csi.jobs.job_kinds import KINDS
     from csi.processing.collection_models import COLLECTIONS, FailureType
     from csi.store.catalog.jobs import OPEN, SETTLED
 
     assert dead_letters.STATES == dlq.STATES
-    assert get_args(FailureType) == processing.FAILURES
+    assert get_args(FailureType) == processing_dead_letters.FAILURES
     assert (*OPEN, *SETTLED) == catalog_jobs.STATUSES
     assert tuple(KINDS) == catalog_jobs.TYPES
     assert tuple(COLLECTIONS) == processing.COLLECTIONS
