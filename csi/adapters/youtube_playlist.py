@@ -20,6 +20,7 @@ from csi.adapters.base import (
 from csi.adapters.youtube import live_start, video_fields
 from csi.adapters.youtube.api import (
     BATCH,
+    ApiItem,
     ApiPage,
     ApiSettings,
     DataApi,
@@ -116,15 +117,8 @@ class YouTubePlaylistAdapter(WatchedSource):
         if foreign:
             log.warning("items name another playlist; the watched one counts", playlist=position.ref, items=foreign)
         items = tuple(
-            RawEvent(
-                self.name,
-                "video_added_to_playlist",
-                item | {"snippet": snippet | {"playlistId": position.ref}},  # whatever playlist the item names
-                str(snippet.get("publishedAt", "")),
-            )
-            for item in walk.items
-            if is_readable(item)
-            for snippet in [part_of(item, "snippet")]
+            RawEvent(self.name, "video_added_to_playlist", item, str(part_of(item, "snippet").get("publishedAt", "")))
+            for item in (_of_watch(item, position.ref) for item in walk.items if is_readable(item))
         )
         if self.settings.enrich:
             items = self._enricher.enrich(items, position, self.item_key, lambda raw: _ids(raw.payload)[0])
@@ -233,11 +227,8 @@ class YouTubePlaylistAdapter(WatchedSource):
         if page is None:
             return None
         pages, tokens = [page], set[str]()
-        # Twice as many as the length that the first page states, because pages may be short: an endless list costs a
-        # few units a read instead of 200.
-        most = MAX_PAGES if page.total is None else min(MAX_PAGES, 4 + 2 * page.total // BATCH)
         while page.next:  # a page of fewer than 50 items need not be the last; only a missing token ends the walk
-            if page.next in tokens or len(pages) >= most:
+            if page.next in tokens or len(pages) >= _most_pages(pages[0]):
                 raise SourceError("the playlist has no end", kind="malformed", retry_after=ENDLESS_REST)
             tokens.add(page.next)
             position.progress()
@@ -248,6 +239,18 @@ class YouTubePlaylistAdapter(WatchedSource):
         totals = {page.total for page in pages if page.total is not None}
         stable = len(totals) <= 1 and len(set(ids)) == len(ids)
         return PlaylistWalk(items, len(pages), pages[0].etag if len(pages) == 1 else None, stable)
+
+
+def _most_pages(first: ApiPage) -> int:
+    """Twice as many as the length that the first page states, because pages may be short: an endless list costs a few
+    units a read instead of 200."""
+    return MAX_PAGES if first.total is None else min(MAX_PAGES, 4 + 2 * first.total // BATCH)
+
+
+def _of_watch(item: ApiItem, ref: str) -> ApiItem:
+    """The watched playlist counts, whatever playlist the item names."""
+    snippet = part_of(item, "snippet")
+    return item if snippet.get("playlistId") == ref else item | {"snippet": snippet | {"playlistId": ref}}
 
 
 def _subject(raw: RawEvent, video: str, playlist: str, added_at: str) -> dict[str, Any]:

@@ -75,14 +75,12 @@ class Taps(WatchedSource):
 def taps(monkeypatch, tmp_path, clock):
     """A hundred taps; the first one is open."""
     monkeypatch.setitem(registry.ADAPTERS, "taps", f"{__name__}:Taps")
-    registry._load.cache_clear()
     names = [f"tap{number:03}" for number in range(100)]
     source = {"first_poll": "all", "taps": [{"id": name} for name in names]}
     line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", sources={"taps": source})
     Taps.flow = {"tap000": 10_000}
     with db.connection():
         yield line
-    registry._load.cache_clear()
 
 
 # --- floods (fault case 79)

@@ -290,12 +290,10 @@ def toy_item(number: object, **payload: object) -> RawEvent:
 def toy(monkeypatch, tmp_path, clock, ua):
     """One module and one line in the registry: that is all a new source takes."""
     monkeypatch.setitem(registry.ADAPTERS, "toy", f"{__name__}:Toy")
-    registry._load.cache_clear()
     Toy.found = []
     built = InProcessPipeline(tmp_path, clock, ua.url, sources={"toy": {"first_poll": "all", "priority": "urgent"}})
     with db.connection():
         yield built
-    registry._load.cache_clear()
 
 
 def test_a_source_with_only_the_prds_three_methods_travels_the_whole_line(toy, ua):
