@@ -99,7 +99,10 @@ class FeedAdapter(WatchedSource):
     def read(self, position: Position) -> ReadResult:
         answer, address = self._get(position)
         now, state = self.tools.now(), self._moved(position, answer, address)
-        fresh = self._fresh_until(position.ref, answer, now)
+        watch, fresh = self._watch(position.ref), response_headers.fresh_until(answer, now)
+        interval = (watch.poll_interval_seconds if watch else None) or self.settings.poll_interval_seconds
+        # Only a time after the watch's own interval: cache headers make reads rarer, never more frequent.
+        fresh = fresh if fresh is not None and fresh > now + interval else None
         digest = hashlib.blake2b(answer.body, digest_size=16).hexdigest()
         if answer.status == 304 or response_headers.validator_to_send(position.etag, BODY, now) == digest:
             # The hub stays known: an unchanged response has nothing new about it.
@@ -251,12 +254,6 @@ class FeedAdapter(WatchedSource):
 
     def _watch(self, ref: str) -> FeedWatch | None:
         return next((watch for watch in self.settings.feeds if watch.url == ref), None)
-
-    def _fresh_until(self, ref: str, answer: HttpResponse, now: float) -> float | None:
-        """Only a time after the watch's own interval: cache headers make reads rarer, never more frequent."""
-        watch, found = self._watch(ref), response_headers.fresh_until(answer, now)
-        interval = (watch.poll_interval_seconds if watch else None) or self.settings.poll_interval_seconds
-        return found if found is not None and found > now + interval else None
 
     def _moved(self, position: Position, answer: HttpResponse, address: str) -> dict[str, Any]:
         """What is remembered of permanent redirects: an upgrade to https is stored at once, another address after

@@ -76,8 +76,13 @@ def _save_statistics(
     hot = [facts.id for facts in found if plans[facts.id].tier == "hot"]
     hourly = stats.view_baselines(hot, *HOURLY.bounds(now))
     daily = stats.view_baselines([facts.id for facts in found], *DAILY.bounds(now))
-    stats.save_videos(
-        [
+    rows = []
+    for facts in found:
+        before = hourly.get(facts.id)
+        hourly_views = gain(facts.view_count, now, before, HOURLY)
+        # None where there is no hourly gain.
+        hours = None if before is None or hourly_views is None else round((now - before.at) / HOUR, 2)
+        rows.append(
             stats.VideoStats(
                 id=new_id(now),
                 video_id=facts.id,
@@ -85,20 +90,12 @@ def _save_statistics(
                 view_count=facts.view_count,
                 like_count=facts.like_count,
                 comment_count=facts.comment_count,
-                hourly_views=gain(facts.view_count, now, hourly.get(facts.id), HOURLY),
-                hourly_views_hours=_averaged_hours(facts.view_count, now, hourly.get(facts.id)),
+                hourly_views=hourly_views,
+                hourly_views_hours=hours,
                 daily_views=gain(facts.view_count, now, daily.get(facts.id), DAILY),
             )
-            for facts in found
-        ]
-    )
-
-
-def _averaged_hours(value: int | None, now: float, before: CountSample | None) -> float | None:
-    """None where there is no hourly gain."""
-    if before is None or gain(value, now, before, HOURLY) is None:
-        return None
-    return round((now - before.at) / HOUR, 2)
+        )
+    stats.save_videos(rows)
 
 
 def record_missing(gone: Iterable[DueVideo], now: float) -> int:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +44,8 @@ def write_csv(file: IO[str], kind: ExportKind, channel_id: str | None, since: fl
 def write_parquet(path: Path, kind: ExportKind, channel_id: str | None, since: float) -> int:
     """Returns how many rows were written. Written beside the file and renamed, so that no reader sees half of it."""
     arrow, parquet = _pyarrow()
-    schema = arrow.schema([(name, _arrow_type(arrow, name, hint)) for name, hint in _columns(kind)])
+    hints = get_type_hints(export_rows.ROWS[kind])
+    schema = arrow.schema([(name, _arrow_type(arrow, name, hint)) for name, hint in hints.items()])
     temporary, count = path.with_name(f".{path.name}.part"), 0
     try:
         with parquet.ParquetWriter(temporary, schema) as writer:
@@ -69,10 +70,6 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
             "Parquet needs the extra `parquet`: pip install 'creator-signals[parquet]', or use --format csv"
         ) from error
     return pyarrow, pyarrow.parquet
-
-
-def _columns(kind: ExportKind) -> Iterator[tuple[str, Any]]:
-    yield from get_type_hints(export_rows.ROWS[kind]).items()
 
 
 def _arrow_type(arrow: ModuleType, name: str, hint: Any) -> Any:

@@ -121,7 +121,13 @@ class DataApi:
             raise SourceError("the feed is a stand-in on this machine; set api_base_url, too", kind="auth")
         name = "oauth" if self._tokens.configured else self._settings.api_key_env
         try:
-            found = self._page(resource, query, etag)
+            url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
+            answer = self._call(url, {"If-None-Match": etag} if etag else {})
+            if answer.status == 304 and not etag:
+                raise SourceError("the API answered 304 to a request without a condition", kind="malformed")
+            found: ApiPage | None = None
+            if answer.status != 304:
+                found = read_page(api_json(answer, key_env=self._settings.api_key_env, now=self._tools.now()))
         except SourceError as error:
             if error.kind == "quota":
                 self._tools.exhaust()
@@ -130,15 +136,6 @@ class DataApi:
             raise
         self._tools.note_access(name, None)
         return found
-
-    def _page(self, resource: str, query: Mapping[str, str | int], etag: str | None) -> ApiPage | None:
-        url = f"{self._settings.api_base_url.rstrip('/')}/{resource}?{urlencode(query)}"
-        answer = self._call(url, {"If-None-Match": etag} if etag else {})
-        if answer.status == 304:
-            if not etag:
-                raise SourceError("the API answered 304 to a request without a condition", kind="malformed")
-            return None
-        return read_page(api_json(answer, key_env=self._settings.api_key_env, now=self._tools.now()))
 
     def _call(self, url: str, condition: dict[str, str]) -> HttpResponse:
         if self._tokens.configured:

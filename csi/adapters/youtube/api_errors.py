@@ -96,7 +96,11 @@ def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: flo
         found = [entry.get("reason") for key in ("details", "errors") for entry in _dicts(error.get(key))]
         named = [reason for reason in found if isinstance(reason, str) and reason]
         known = sorted((reason for reason in named if reason in REASONS), key=lambda reason: reason in _VAGUE)
-        if known and REASONS[known[0]] is _SLOWER and _is_daily(error):
+        # A rate limit per day is the quota: newer responses name it `…PerDay…` in their details.
+        metadata = [entry.get("metadata") for entry in _dicts(error.get("details"))]
+        limits = [str(data.get("quota_limit")) for data in metadata if isinstance(data, dict)]
+        is_daily = any("perday" in limit.lower().replace("_", "") for limit in limits)
+        if known and REASONS[known[0]] is _SLOWER and is_daily:
             kind, words = _QUOTA
         elif known:
             kind, words = REASONS[known[0]]
@@ -116,13 +120,6 @@ def api_json(answer: HttpResponse, *, key_env: str = "YOUTUBE_API_KEY", now: flo
         words, waiting = f"the API answered {answer.status} with a body that is not its JSON", kind == "throttled"
     wait = response_headers.retry_after(answer, now) if waiting else None
     raise SourceError(words.format(key_env=key_env), kind=kind, retry_after=wait)
-
-
-def _is_daily(error: dict[str, Any]) -> bool:
-    """A rate limit per day is the quota: newer responses name it `…PerDay…` in their details."""
-    metadata = [entry.get("metadata") for entry in _dicts(error.get("details"))]
-    limits = [str(data.get("quota_limit")) for data in metadata if isinstance(data, dict)]
-    return any("perday" in limit.lower().replace("_", "") for limit in limits)
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
