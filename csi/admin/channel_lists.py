@@ -54,24 +54,22 @@ def read_list(content: bytes, hosts: Iterable[str] = ()) -> list[ChannelListEntr
 
 def write_opml(entries: Iterable[tuple[str, str, str, tuple[str, str, Mapping[str, Any]] | None]], title: str) -> str:
     """OPML 2.0 from (name, feed URL, page URL, source with ref and options), as feed readers import it."""
-    outlines = [
-        f'      <outline type="rss" text={_attribute(name)} title={_attribute(name)}'
-        f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}{_own_attributes(watch)}/>"
-        for name, feed, page, watch in entries
-    ]
+    outlines = []
+    for name, feed, page, watch in entries:
+        own = ""
+        if watch is not None:
+            source, ref, options = watch
+            kept = quoteattr(json.dumps({key: value for key, value in options.items() if value is not None}))
+            own = f" csi:source={_attribute(source)} csi:ref={_attribute(ref)} csi:options={kept}"
+        outlines.append(
+            f'      <outline type="rss" text={_attribute(name)} title={_attribute(name)}'
+            f" xmlUrl={_attribute(feed)} htmlUrl={_attribute(page)}{own}/>"
+        )
     head = f"""<?xml version="1.0" encoding="UTF-8"?>
 <opml version="2.0" xmlns:csi="{NAMESPACE}">
   <head><title>{title}</title></head>"""
     body = ["  <body>", f'    <outline text="{title}">', *outlines, "    </outline>", "  </body>", "</opml>"]
     return "\n".join([head, *body]) + "\n"
-
-
-def _own_attributes(watch: tuple[str, str, Mapping[str, Any]] | None) -> str:
-    if watch is None:
-        return ""
-    source, ref, options = watch
-    kept = quoteattr(json.dumps({key: value for key, value in options.items() if value is not None}))
-    return f" csi:source={_attribute(source)} csi:ref={_attribute(ref)} csi:options={kept}"
 
 
 def _attribute(text: str) -> str:

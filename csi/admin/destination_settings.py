@@ -71,8 +71,10 @@ def add(
 
     The row is written last: a process that ends before leaves a secret behind that nothing uses.
     """
-    if not _is_name(name):
-        raise SettingsInvalid("a name has 1 to 64 letters, digits, dots, dashes and underscores")
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as error:
+        raise SettingsInvalid("a name has 1 to 64 letters, digits, dots, dashes and underscores") from error
     if name in file_destinations(rt):
         raise DestinationRefused(f"the configuration has a destination {name} already; choose another name")
     wanted, values = dict(given), dict[str, str | None]()
@@ -214,7 +216,10 @@ def checked(
             raise DestinationRefused(
                 f"{variable} is no secret of this destination: only csi destinations on the host may name variables"
             )
-        value = kept.get(variable) or _from_environment(variable, env or {})
+        try:
+            value = kept.get(variable) or read_secret(variable, env or {})
+        except ValueError as error:
+            raise SettingsInvalid(f"the value of {variable} {error}") from error
         if value is None:
             raise SettingsInvalid(f"{variable} is not set: set it for this command, the worker and the sidecar")
         if wrong := secret_fault(value):
@@ -241,21 +246,6 @@ def value_of(text: str) -> Any:
 def new_secret(form: str) -> str:
     key = token_bytes(32)
     return f"whsec_{base64.b64encode(key).decode()}" if form == "whsec" else key.hex()
-
-
-def _is_name(name: str) -> bool:
-    try:
-        TypeAdapter(Name).validate_python(name)
-    except ValidationError:
-        return False
-    return True
-
-
-def _from_environment(variable: str, env: Mapping[str, str]) -> str | None:
-    try:
-        return read_secret(variable, env)
-    except ValueError as error:
-        raise SettingsInvalid(f"the value of {variable} {error}") from error
 
 
 def kept_secrets(rt: Runtime, name: str) -> dict[str, str]:

@@ -109,7 +109,11 @@ def resend(
     queued = sum(one.is_sent for one in results)
     if queued and not dry_run:
         log.info("events are sent again by command", events=queued, destination=destination or "")
-    return _report(rt, results, dry_run=dry_run)
+    sent_again = tuple(sorted({one.destination for one in results if one.is_sent}))
+    notes = () if dry_run else tuple(why_not_soon(rt, sent_again))
+    shown = tuple(sorted(results, key=lambda one: one.is_sent)[:MOST_SHOWN])
+    count = len({one.event_id for one in results})
+    return ResendReport(dry_run, count, queued, len(results) - queued, shown, sent_again, notes)
 
 
 def _result(rt: Runtime, event: Event, name: str, *, is_known: bool, dry_run: bool) -> ResendResult:
@@ -142,12 +146,3 @@ def _is_wanted(rt: Runtime, event: Event, name: str) -> bool:
     return rt.destinations[name].wanted.accepts(
         event.source, event.event_type, tags, watch=watch.ref if watch is not None else "", tier=event.tier
     )
-
-
-def _report(rt: Runtime, results: Sequence[ResendResult], *, dry_run: bool) -> ResendReport:
-    sent = sum(one.is_sent for one in results)
-    names = tuple(sorted({one.destination for one in results if one.is_sent}))
-    notes = () if dry_run else why_not_soon(rt, names)
-    shown = sorted(results, key=lambda one: one.is_sent)[:MOST_SHOWN]
-    count = len({one.event_id for one in results})
-    return ResendReport(dry_run, count, sent, len(results) - sent, tuple(shown), names, tuple(notes))

@@ -51,7 +51,13 @@ class _Renderer:
             try:
                 return self._exchange(child, line)
             except BaseException:
-                self._end(child)
+                child.kill()
+                child.wait()
+                for pipe in (child.stdin, child.stdout):
+                    with suppress(OSError):  # closing flushes, and the child has ended
+                        if pipe is not None:
+                            pipe.close()
+                self._child = None
                 raise
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -81,25 +87,13 @@ class _Renderer:
                 raise RendererFailed(f"the process that renders templates did not answer in {WAIT_SECONDS:g} s")
             piece = os.read(child.stdout.fileno(), 65_536)
             if not piece:
-                raise self._ended(child)
+                code = child.wait()
+                if code == -signal.SIGPROF:
+                    raise TemplateFailed(LOOPS)
+                raise RendererFailed(f"the process that renders templates ended with {code}")
             said += piece
         answer: dict[str, Any] = json.loads(said)
         return answer
-
-    def _ended(self, child: subprocess.Popen[bytes]) -> CsiError:
-        code = child.wait()
-        if code == -signal.SIGPROF:
-            return TemplateFailed(LOOPS)
-        return RendererFailed(f"the process that renders templates ended with {code}")
-
-    def _end(self, child: subprocess.Popen[bytes]) -> None:
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):  # closing flushes, and the child has ended
-                if pipe is not None:
-                    pipe.close()
-        self._child = None
 
 
 _renderer = _Renderer()

@@ -80,7 +80,15 @@ class ProgressReader:
     def snapshot(self) -> ProgressSnapshot:
         self._read_served()
         with db.reading():
-            fresh = tuple(self._newly_delivered())
+            fresh = []
+            late = (Event.state == "delivered") & (Event.delivered_at > self._newest - LATE_COMMIT)
+            for row in Event.select().where(late).order_by(Event.delivered_at, Event.seq):
+                line = _event_line(row)
+                if row.id not in self._returned and line.latency_ms is not None:
+                    self._returned.add(row.id)
+                    self._newest = max(self._newest, line.at)
+                    insort(self._latencies, line.latency_ms)
+                    fresh.append(line)
             states = events.counts()
             return ProgressSnapshot(
                 served=len(self._served),
@@ -90,7 +98,7 @@ class ProgressReader:
                 dead=dead_letters.open_count(),
                 p50_ms=percentile(self._latencies, 50),
                 p95_ms=percentile(self._latencies, 95),
-                fresh=fresh,
+                fresh=tuple(fresh),
                 recent=tuple(_event_line(row) for row in events.newest(SHOWN)),
             )
 
@@ -115,16 +123,6 @@ class ProgressReader:
 
     def _read_served(self) -> None:
         self._served.update(line["key"] for line in self._served_tail.lines())
-
-    def _newly_delivered(self) -> Iterator[EventLine]:
-        late = (Event.state == "delivered") & (Event.delivered_at > self._newest - LATE_COMMIT)
-        for row in Event.select().where(late).order_by(Event.delivered_at, Event.seq):
-            line = _event_line(row)
-            if row.id not in self._returned and line.latency_ms is not None:
-                self._returned.add(row.id)
-                self._newest = max(self._newest, line.at)
-                insort(self._latencies, line.latency_ms)
-                yield line
 
 
 def _event_line(row: Event) -> EventLine:

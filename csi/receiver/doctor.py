@@ -3,7 +3,7 @@
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Literal
 from csi.errors import NetError
 from csi.ingester.signature import canonical, headers
 from csi.logs import redact
-from csi.net import HttpResponse, Net
+from csi.net import Net
 from csi.receiver.settings import ReceiverSettings
 from csi.receiver.store import APPLICATION_ID, SCHEMA_VERSION
 
@@ -107,21 +107,17 @@ def _send_signed(net: Net, url: str, name: str, secret: str, bearer: str, now: f
     except NetError as error:
         return ReceiverCheck(what, "ill", str(error))
     if response.status == 200:
-        words = f"accepted in {response.elapsed * 1000:.0f} ms{_clock_difference(response, now)}"
+        words = f"accepted in {response.elapsed * 1000:.0f} ms"
+        with suppress(TypeError, ValueError):
+            seconds = parsedate_to_datetime(response.headers.get("date", "")).timestamp() - now
+            if abs(seconds) > 30:
+                words += f"; its clock differs by {seconds:.0f} s"
         return ReceiverCheck(what, "ok", words)
     if response.status == 403:
         return ReceiverCheck(what, "ok", "verified; the instance `doctor` is not among the allowed instances")
     # Redacted before it is cut, since the response may repeat the secret that we sent.
     text = redact(response.body[:4000].decode("utf-8", "replace"))[:200]
     return ReceiverCheck(what, "ill", f"{response.status} {text}")
-
-
-def _clock_difference(response: HttpResponse, now: float) -> str:
-    try:
-        seconds = parsedate_to_datetime(response.headers.get("date", "")).timestamp() - now
-    except (TypeError, ValueError):
-        return ""
-    return f"; its clock differs by {seconds:.0f} s" if abs(seconds) > 30 else ""
 
 
 def _send_unsigned(net: Net, url: str) -> ReceiverCheck:

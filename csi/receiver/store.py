@@ -182,7 +182,11 @@ class SignalStore:
         try:
             yield self._db
         except sqlite3.Error as error:
-            raise _as_request_error(error) from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind of error
+            if code in _BUSY:
+                raise RequestError(503, "storage_busy", retry_after=5) from error
+            reason = "storage_full" if code == sqlite3.SQLITE_FULL else "storage_failed"
+            raise RequestError(503, reason, retry_after=60) from error
         finally:
             self._lock.release()
 
@@ -227,13 +231,6 @@ class DeliveryLedger:
 def _rollback(db: sqlite3.Connection) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
-
-
-def _as_request_error(error: sqlite3.Error) -> RequestError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind of error
-    if code in _BUSY:
-        return RequestError(503, "storage_busy", retry_after=5)
-    return RequestError(503, "storage_full" if code == sqlite3.SQLITE_FULL else "storage_failed", retry_after=60)
 
 
 def _save_event(db: sqlite3.Connection, batch: ReceivedBatch, item: ReceivedEvent, now: float) -> EventVerdict:

@@ -26,7 +26,18 @@ def reddit_app(site: RedditSite) -> Starlette:
         return _response(site.token(request.headers, await request.body()))
 
     async def show(request: Request) -> Response:
-        return JSONResponse(_state(site))
+        return JSONResponse(
+            {
+                "subreddits": {
+                    name: {"posts": len(posts), "state": site.state(name)} for name, posts in site.posts.items()
+                },
+                "blocked": site.blocked,
+                "accepts_key": site.accepts_key,
+                "per_minute": site.per_minute,
+                "requests": len(site.asked),
+                "refused": sum(status in (403, 429) for _, _, status in site.asked),
+            }
+        )
 
     async def publish(request: Request) -> Response:
         return await changed(request, lambda body: _publish(site, body))
@@ -56,17 +67,6 @@ async def post_steadily(site: RedditSite, names: Sequence[str], rate: float) -> 
             site.publish(names[made % len(names)])
             made += 1
         await asyncio.sleep(0.2)
-
-
-def _state(site: RedditSite) -> dict[str, Any]:
-    return {
-        "subreddits": {name: {"posts": len(posts), "state": site.state(name)} for name, posts in site.posts.items()},
-        "blocked": site.blocked,
-        "accepts_key": site.accepts_key,
-        "per_minute": site.per_minute,
-        "requests": len(site.asked),
-        "refused": sum(status in (403, 429) for _, _, status in site.asked),
-    }
 
 
 def _publish(site: RedditSite, body: dict[str, Any]) -> dict[str, Any]:
