@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from csi import api_models
 from csi.admin import destination_settings
 from csi.admin import destinations as delivery
 from csi.cli.command import DurationType, audited, config_and_json_options, config_option, installed, yes_option
-from csi.cli.output import confirm, echo_json, echo_lines, echo_table, plain, plural, safe, stamp
+from csi.cli.output import confirm, echo_json, echo_table, plain, plural, safe, stamp
 from csi.config import delivery_settings
 from csi.doctor import sample_event_test
 from csi.ingester.text import clean
@@ -22,7 +21,7 @@ from csi.status import destination_details, destinations
 from csi.store import managed_destinations
 
 if TYPE_CHECKING:
-    from csi.api_models import DestinationDetail
+    pass
 
 ORIGINS = {"config": "the configuration", "command": "a command", "agent": "a subscription of an agent"}
 _NAME = click.argument("name", metavar="NAME")
@@ -65,36 +64,32 @@ def show(config_path: Path | None, as_json: bool, name: str) -> None:
         found = api_models.DestinationDetail.of_details(destination_details.details(rt, name))
     if as_json:
         echo_json(found)
-    else:
-        echo_lines(_lines(found))
-
-
-def _share(success: float | None) -> str:
-    return "–" if success is None else f"{success:.1%}"
-
-
-def _lines(found: DestinationDetail) -> Iterator[str]:
-    yield f"{plain(found.destination)}  (from {ORIGINS[found.origin]})"
+        return
+    click.echo(f"{plain(found.destination)}  (from {ORIGINS[found.origin]})")
     if found.expires_at:
-        yield f"  expires   {found.expires_at}, unless the agent refreshes it"
-    yield f"  state     {found.state}" + (f": {plain(found.reason)}" if found.reason else "")
-    yield f"  url       {plain(found.url)}"
+        click.echo(f"  expires   {found.expires_at}, unless the agent refreshes it")
+    click.echo(f"  state     {found.state}" + (f": {plain(found.reason)}" if found.reason else ""))
+    click.echo(f"  url       {plain(found.url)}")
     for key, value in found.settings.items():
-        yield f"  setting   {key}: {plain(str(value), 100)}"
+        click.echo(f"  setting   {key}: {plain(str(value), 100)}")
     requests = plural(found.requests, "request")
-    yield f"  24 hours  {requests}, {_share(found.success)} good, P95 {found.p95_seconds or '–'} s"
-    yield f"  queued    {found.pending:,} events, {plural(found.dead_letters, 'open dead letter')}"
+    click.echo(f"  24 hours  {requests}, {_share(found.success)} good, P95 {found.p95_seconds or '–'} s")
+    click.echo(f"  queued    {found.pending:,} events, {plural(found.dead_letters, 'open dead letter')}")
     if rotation := found.rotation:
         needed = f"last needed: {rotation.previous_needed_at or 'never since'}"
         if rotation.signs_with_both:
             needed = "requests have both signatures, so when it was last needed is not known"
-        yield f"  rotation  the previous secret is used until {rotation.previous_until}; {needed}"
+        click.echo(f"  rotation  the previous secret is used until {rotation.previous_until}; {needed}")
     for one in found.attempts:
         status = f"http {one.status}" if one.status else "no answer"
         took = "no end" if one.seconds is None else f"{one.seconds:.2f} s"
         what = "test" if one.events is None else plural(one.events, "event")
         words = f"{one.outcome}  {status}  {took}  {what}  {plain(one.reason or '')}"
-        yield f"  request   {one.started_at}  {words}".rstrip()
+        click.echo(f"  request   {one.started_at}  {words}".rstrip())
+
+
+def _share(success: float | None) -> str:
+    return "–" if success is None else f"{success:.1%}"
 
 
 @destinations_group.command()

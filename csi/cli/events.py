@@ -24,7 +24,6 @@ from csi.status import timeline
 from csi.store.queries import event_search, timeline_rows
 
 if TYPE_CHECKING:
-    from csi.runtime import Runtime
     from csi.status.timeline import Timeline
     from csi.store.queries.event_search import EventQuery, EventRow
 
@@ -90,7 +89,19 @@ def show(config_path: Path | None, as_json: bool, what: str) -> None:
         if event is None:
             click.echo(f"there is no event {plain(what, 80)!r}; csi events list shows them", err=True)
             sys.exit(1)
-        found = _event_dict(rt, event)
+        row, history = csi.store.events.by_ids([event.id])[0], timeline.timeline_of(rt, event.dedupe_key)
+        attempts = timeline_rows.attempts_of([event.id])
+        found = {
+            "id": event.id,
+            "state": event.state,
+            "tier": event.tier,
+            "first_seen_at": iso(event.first_seen_at),
+            "delivered_at": iso(event.delivered_at),
+            "removed_at": iso(event.removed_at),
+            "destinations": api_models.TimelineJson.of(history).model_dump()["destinations"],
+            "attempts": [api_models.AttemptJson.of(one).model_dump() for one in attempts],
+            "event": csi.store.events.as_contract(row, row.emitted_at),
+        }
     if as_json:
         echo_json(found)
     else:
@@ -156,21 +167,6 @@ def resend(
         for note in done.notes:
             click.echo(f"note: {safe(note)}", err=True)
     sys.exit(SOME_FAILED if done.failed else 0)
-
-
-def _event_dict(rt: Runtime, event: EventRow) -> dict[str, Any]:
-    row, found = csi.store.events.by_ids([event.id])[0], timeline.timeline_of(rt, event.dedupe_key)
-    return {
-        "id": event.id,
-        "state": event.state,
-        "tier": event.tier,
-        "first_seen_at": iso(event.first_seen_at),
-        "delivered_at": iso(event.delivered_at),
-        "removed_at": iso(event.removed_at),
-        "destinations": api_models.TimelineJson.of(found).model_dump()["destinations"],
-        "attempts": [api_models.AttemptJson.of(one).model_dump() for one in timeline_rows.attempts_of([event.id])],
-        "event": csi.store.events.as_contract(row, row.emitted_at),
-    }
 
 
 def _event_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,11 @@ import click
 from csi import api_models
 from csi.admin import incidents
 from csi.cli.command import audited, config_and_json_options, installed, user_name
-from csi.cli.output import echo_json, echo_lines, plain, plural, safe, stamp
+from csi.cli.output import echo_json, plain, plural, safe, stamp
 from csi.status import verdict
 
 if TYPE_CHECKING:
-    from csi.status.verdict import StatusVerdict
+    pass
 
 ALL = "all"
 
@@ -44,24 +43,20 @@ def _list(config_path: Path | None, as_json: bool) -> None:
         found = verdict.verdict(rt)
     if as_json:
         echo_json(api_models.ProblemList.of(found))
-    else:
-        echo_lines(_lines(found))
-
-
-def _lines(found: StatusVerdict) -> Iterator[str]:
+        return
     for one in (*found.attention, *found.notices):
         number = "" if one.incident is None else f", incident {one.incident}"
         since = "" if one.since is None else f", since {stamp(one.since)}"
-        yield f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}"
+        click.echo(f"{one.id} ({safe(one.subject)}), {one.severity}{number}{since}")
         affected = f"; {one.affected}" if one.affected else ""
-        yield f"  {safe(one.what_and_why)}; {plain(one.effect)}{affected}"
-        yield f"  → {plain(one.remedy)}"
-        yield f"  {one.where_to_read}"
+        click.echo(f"  {safe(one.what_and_why)}; {plain(one.effect)}{affected}")
+        click.echo(f"  → {plain(one.remedy)}")
+        click.echo(f"  {one.where_to_read}")
     if found.consequences:
-        yield f"from this follows: {', '.join(f'{one.id} ({safe(one.subject)})' for one in found.consequences)}"
+        click.echo(f"from this follows: {', '.join(f'{one.id} ({safe(one.subject)})' for one in found.consequences)}")
     counts = {"problem": len(found.attention), "notice": len(found.notices)}
     words = ", ".join(plural(count, word) for word, count in counts.items() if count)
-    yield f"{found.status}; {words}" if words else "no problems"
+    click.echo(f"{found.status}; {words}" if words else "no problems")
 
 
 @problems.command()

@@ -17,7 +17,7 @@ import csi.status.slo
 import csi.web.health
 from csi import api_models, logs, net, runtime
 from csi.cli.command import DurationType, config_and_json_options, installed, opened, sidecar_url
-from csi.cli.output import ago, echo_json, echo_lines, plain, plural, safe, stamp, styled, table
+from csi.cli.output import ago, echo_json, echo_lines, echo_table, plain, plural, safe, stamp, styled, table
 from csi.config import loader
 from csi.errors import UNHEALTHY, ConfigError, CsiError, NetError
 from csi.pipeline import quota_schedule
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from csi.config.settings import Settings
     from csi.status.overview import Overview, SourceStatus
     from csi.status.problems import Problem
-    from csi.status.slo import LatencyPercentiles, Success, WindowReport
+    from csi.status.slo import LatencyPercentiles, Success
     from csi.status.verdict import StatusVerdict
 
 
@@ -225,33 +225,29 @@ def slo(config_path: Path | None, as_json: bool, since: float, check: bool) -> N
     if as_json:
         echo_json(api_models.SloReport.of(found))
     else:
-        echo_lines(_slo_lines(found))
+        click.echo(f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})")
+        click.echo("")
+        rows = []
+        for one in csi.status.slo.objectives(found):
+            target, reached = ago(one.target), _seconds(one.value)
+            if one.kind == "share":
+                target, reached = f"{100 * one.target:.0f} %", "–" if one.value is None else f"{100 * one.value:.2f} %"
+            rows.append([one.name, f"{'≥' if one.at_least else '<'} {target}", reached, _WORDS[one.is_met], one.detail])
+        echo_table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), rows)
+        click.echo("")
+        rows = []
+        for tier in found.latencies:
+            target = "–" if tier.target is None else ago(tier.target)
+            left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
+            late = f", {tier.late:,} late and still waiting" if tier.late else ""
+            events = f"{tier.events:,}{left_out}{late}"
+            rows.append([f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events])
+            rows.append(["  occurred → seen", "", *_cells(tier.to_seen), "", ""])
+            rows.append(["  seen → accepted", "", *_cells(tier.to_accepted), "", ""])
+        echo_table(("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS"), rows)
+        for note in found.notes:
+            click.echo(f"note: {note}")
     sys.exit(UNHEALTHY if check and found.is_met is False else 0)
-
-
-def _slo_lines(found: WindowReport) -> Iterator[str]:
-    yield f"{stamp(found.since)} to {stamp(found.until)} ({ago(found.until - found.since)})"
-    yield ""
-    rows = []
-    for one in csi.status.slo.objectives(found):
-        target, reached = ago(one.target), _seconds(one.value)
-        if one.kind == "share":
-            target, reached = f"{100 * one.target:.0f} %", "–" if one.value is None else f"{100 * one.value:.2f} %"
-        rows.append([one.name, f"{'≥' if one.at_least else '<'} {target}", reached, _WORDS[one.is_met], one.detail])
-    yield from table(("OBJECTIVE", "TARGET", "REACHED", "", "FROM"), rows)
-    yield ""
-    rows = []
-    for tier in found.latencies:
-        target = "–" if tier.target is None else ago(tier.target)
-        left_out = f", {tier.old_items:,} older than their watch, left out" if tier.old_items else ""
-        late = f", {tier.late:,} late and still waiting" if tier.late else ""
-        events = f"{tier.events:,}{left_out}{late}"
-        rows.append([f"{tier.tier}: total", target, *_cells(tier.total), _WORDS[tier.is_met], events])
-        rows.append(["  occurred → seen", "", *_cells(tier.to_seen), "", ""])
-        rows.append(["  seen → accepted", "", *_cells(tier.to_accepted), "", ""])
-    yield from table(("LATENCY", "P95 TARGET", "P50", "P95", "P99", "", "EVENTS"), rows)
-    for note in found.notes:
-        yield f"note: {note}"
 
 
 def _cells(one: LatencyPercentiles) -> list[str]:

@@ -80,7 +80,17 @@ class AlertLoop:
             with db.reading():
                 check(self._rt, is_worker=self._is_worker)
         except CsiError as error:
-            self._report_from_memory(str(error))
+            # The database cannot be used, so no row can remember the alert.
+            now = self._rt.now()
+            if self._unusable_since is None:
+                self._unusable_since = now
+            if time.monotonic() - self._logged_at >= LOG_SECONDS:
+                self._logged_at = time.monotonic()
+                log.error("processing's database cannot be used; its problems are not recorded", error=str(error))
+            if now - self._unusable_since >= PASSING_SECONDS:
+                body = f"{error}; nothing is processed.\nWhat to do: `csi processing status` names the cause"
+                missing = notifiers(self._rt).keys() - self._told
+                self._told |= send(self._rt, "the database cannot be used", body, "failure", missing)
         else:
             if self._unusable_since is not None and self._told:
                 minutes = (self._rt.now() - self._unusable_since) / 60
@@ -95,16 +105,3 @@ class AlertLoop:
                 self.check()
             except Exception as error:  # noqa: BLE001 the edge of the thread: the next check may succeed
                 log.exception("check of processing failed", error=f"{type(error).__name__}: {error}"[:300])
-
-    def _report_from_memory(self, reason: str) -> None:
-        """The database cannot be used, so no row can remember the alert."""
-        now = self._rt.now()
-        if self._unusable_since is None:
-            self._unusable_since = now
-        if time.monotonic() - self._logged_at >= LOG_SECONDS:
-            self._logged_at = time.monotonic()
-            log.error("processing's database cannot be used; its problems are not recorded", error=reason)
-        if now - self._unusable_since >= PASSING_SECONDS:
-            body = f"{reason}; nothing is processed.\nWhat to do: `csi processing status` names the cause"
-            missing = notifiers(self._rt).keys() - self._told
-            self._told |= send(self._rt, "the database cannot be used", body, "failure", missing)

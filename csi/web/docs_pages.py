@@ -41,24 +41,21 @@ async def show_document(request: Request) -> Response:
     """A page of the site that `make docs` built, which a release contains; else the page rendered from Markdown."""
     name = request.path_params.get("name", "")
     if site_files():
-        return _site_page(name or ("/" if request.url.path.endswith("/") else ""))
+        name = name or ("/" if request.url.path.endswith("/") else "")
+        if f"{name}/index.html" in site_files() or not name:
+            # The links of a page are relative to its folder. The browser keeps the fragment of a problem's link.
+            return RedirectResponse(f"/docs/{name}/" if name else "/docs/", 307)
+        path = site_files().get(f"{name.lstrip('/')}index.html" if name.endswith("/") else name)
+        if path is None:
+            return error_page(404, "there is no page of this name")
+        if path.suffix != ".html":
+            return FileResponse(path, headers={"Cache-Control": "max-age=3600"})
+        return Response(_html(path), media_type="text/html", headers={"Content-Security-Policy": _policy(path)})
     if not name.strip("/"):
         return RedirectResponse("/docs/runbook", 307)
     if name not in files():
         return error_page(404, "there is no document of this name")
     return standalone_page("document.html", document=document(name), names=list(files()), name=name)
-
-
-def _site_page(name: str) -> Response:
-    if f"{name}/index.html" in site_files() or not name:
-        # The links of a page are relative to its folder. The browser keeps the fragment of a problem's link.
-        return RedirectResponse(f"/docs/{name}/" if name else "/docs/", 307)
-    path = site_files().get(f"{name.lstrip('/')}index.html" if name.endswith("/") else name)
-    if path is None:
-        return error_page(404, "there is no page of this name")
-    if path.suffix != ".html":
-        return FileResponse(path, headers={"Cache-Control": "max-age=3600"})
-    return Response(_html(path), media_type="text/html", headers={"Content-Security-Policy": _policy(path)})
 
 
 @cache

@@ -41,7 +41,14 @@ class SidecarMiddleware:
         else:
             self._in_flight += 1
             try:
-                await self._serve(scope, self._waiting(receive), respond)
+                await self._app(scope, self._waiting(receive), respond)
+            except Exception:
+                # Redaction knows the tokens that are set; a mistyped one is as good as secret, too.
+                path = re.sub(r"^/feeds/.+/", "/feeds/…/", scope["path"])
+                log.exception("request failed", method=scope["method"], path=path)
+                if respond.has_begun:
+                    raise  # part of the response is sent: only a broken connection says that it is incomplete
+                await problem(500, "this request failed; the log says why")(scope, receive, respond)
             finally:
                 self._in_flight -= 1
 
@@ -63,18 +70,6 @@ class SidecarMiddleware:
             return message
 
         return received
-
-    async def _serve(self, scope: Scope, receive: Receive, respond: "_HeaderSend") -> None:
-        try:
-            await self._app(scope, receive, respond)
-        except Exception:
-            # Redaction knows the tokens that are set; a mistyped one is as good as secret, too.
-            log.exception(
-                "request failed", method=scope["method"], path=re.sub(r"^/feeds/.+/", "/feeds/…/", scope["path"])
-            )
-            if respond.has_begun:
-                raise  # part of the response is sent: only a broken connection tells the client that it is incomplete
-            await problem(500, "this request failed; the log says why")(scope, receive, respond)
 
 
 class _HeaderSend:

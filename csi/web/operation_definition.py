@@ -126,7 +126,12 @@ class Operation:
         """The arguments of `run`. HttpProblem says which key is wrong."""
         given: dict[str, Any] = {"query": _checked(self.query or RequestModel, query, "parameter")}
         given["body"] = body if isinstance(body, bytes) else _checked(self.body or RequestModel, body, "key")
-        named: dict[str, Any] = {"number": _number(path["id"])} if "number" in self._hints else dict(path)
+        named: dict[str, Any] = dict(path)
+        if "number" in self._hints:
+            text = path["id"]
+            if not (text.isascii() and text.isdigit() and len(text) <= 18):  # it cannot be an id
+                raise HttpProblem(404, "there is no object with this id")
+            named = {"number": int(text)}
         return named | {name: value for name, value in given.items() if name in self._hints}
 
 
@@ -139,13 +144,6 @@ def refusal_of(error: CsiError) -> HttpProblem | None:
     if isinstance(error, StoreError | ConfigError) and not isinstance(error, MissingSetting):
         return None
     return HttpProblem(409, redact(str(error)))
-
-
-def _number(text: str) -> int:
-    """The id in a path; 404 for text that cannot be an id."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise HttpProblem(404, "there is no object with this id")
-    return int(text)
 
 
 class OperationList(list[Operation]):

@@ -87,25 +87,19 @@ def add_videos(
         seen.add(row.video_id)
         title = row.title
         if not dry_run:
-            video = _described(rt, row, source, pipeline)
+            # What the list says, else what the catalogue and YouTube know.
+            now = rt.now()
+            video = _video(row, VideoFacts(), source, pipeline, now)
+            if rt.fact_sources and (facts := find_facts(rt, video)) is not None:
+                video = _video(row, facts, source, pipeline, now)
             title = video.doc.title
             _store(rt, video)
         results.append(AddResult(row.line, row.text, "added", row.video_id, title))
     return results
 
 
-def _described(rt: Processing, row: ListedVideo, source: Source, pipeline: str) -> ProcessingVideo:
-    """What the list says, else what the catalogue and YouTube know."""
-    now, video_id = rt.now(), str(row.video_id)
-    empty = _video(row, VideoFacts(), source, pipeline, now)
-    facts = find_facts(rt, empty) if rt.fact_sources else None
-    return empty if facts is None else _video(row, facts, source, pipeline, now, video_id=video_id)
-
-
-def _video(
-    row: ListedVideo, facts: VideoFacts, source: Source, pipeline: str, now: float, *, video_id: str | None = None
-) -> ProcessingVideo:
-    video_id, moment = video_id or str(row.video_id), clock.iso(now)
+def _video(row: ListedVideo, facts: VideoFacts, source: Source, pipeline: str, now: float) -> ProcessingVideo:
+    video_id, moment = str(row.video_id), clock.iso(now)
     published = None if facts.published_at is None else clock.iso(facts.published_at)
     channel_id = row.channel_id or facts.channel_id or ""
     doc = VideoDocument(

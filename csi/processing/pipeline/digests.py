@@ -58,7 +58,8 @@ def write_due_digests(rt: Processing) -> None:
         begun = runs.digest_end(name) or runs.digest_end(COMMON) or runs.first_day_start()
         without = frozenset() if pipeline else frozenset(settings.pipelines)
         for start, end in _spans(times, rt.now(), begun) if begun is not None else ():
-            span = DigestSpan(_day_of(end - 1, times.time_zone), start, end, pipeline, without)
+            last_day = datetime.fromtimestamp(end - 1, ZoneInfo(times.time_zone)).date()
+            span = DigestSpan(last_day.isoformat(), start, end, pipeline, without)
             # The digest comes first: a crash before the commit writes it again and announces it once.
             if settings.enabled:
                 write_digest(rt, span, announce=settings.notify)
@@ -76,10 +77,6 @@ def _spans(times: DigestTime, now: float, begun: float) -> Iterator[tuple[float,
     for before, end in pairwise(ends):
         if begun < end <= now:
             yield max(begun, before), end
-
-
-def _day_of(moment: float, zone: str) -> str:
-    return datetime.fromtimestamp(moment, UTC).astimezone(ZoneInfo(zone)).date().isoformat()
 
 
 @dataclass(frozen=True)
