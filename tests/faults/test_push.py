@@ -1,4 +1,4 @@
-"""Fault cases 141–142: kill -9 between 202 and processing; a flood of pushes, replays and forged messages."""
+"""Fault cases 141, 142, 159: kill -9 between 202 and processing; a flood of pushes, replays and forged messages."""
 
 import json
 import sys
@@ -9,6 +9,9 @@ import urllib.request
 import pytest
 
 from csi.ingester.webhook_signature import sign_webhook, webhook_key
+from csi.simulator.composio import ComposioSender
+from csi.simulator.hub import HUB_PATH, SimulatedHub, video_push
+from tests.fakes.background_server import serve_in_background
 from tests.rigs.processes import Installation, free_port, installation
 
 
@@ -37,8 +40,8 @@ def event(number: int) -> bytes:
     ).encode()
 
 
-def serve(box: Installation, port: int):
-    process = box.start(sys.executable, "-m", "csi.main")
+def serve(box: Installation, port: int, **env: str):
+    process = box.start(sys.executable, "-m", "csi.main", **env)
 
     def answers() -> bool:
         try:
@@ -91,6 +94,55 @@ def test_case_141_kill_9_between_202_and_processing(case, tmp_path, seed):
         assert again == [200] * total
         assert access["secret"] not in text
         assert access["url"].rpartition("/")[2] not in text
+
+
+@pytest.mark.faults
+def test_case_159_kill_9_between_202_and_processing_of_pushes(case, tmp_path, seed):
+    """A hub's push and an item of Composio are answered 202, then worker and sidecar die at once. Both bring their
+    event, with the key that a later poll finds; nothing is polled in between."""
+    hub, port, secret = SimulatedHub(), free_port(), "composio-secret-of-the-project"
+    with serve_in_background(hub.app()) as hub_url, installation(tmp_path, playlists=1) as box:
+
+        def push(config: dict) -> None:
+            for source in config["sources"].values():
+                source["poll_interval_seconds"] = 3600
+            here = f"http://127.0.0.1:{port}"
+            config["sources"]["youtube_channel_rss"]["push"] = {"hub_url": f"{hub_url}{HUB_PATH}", "callback_url": here}
+            config.update(web={"port": port}, inbound={"public_url": here})
+
+        box.change(push)
+        (channel,), (playlist,) = box.yt.channels, box.yt.playlists
+        variables = {"CSI_COMPOSIO_SECRET": secret}
+        sidecar, worker = serve(box, port, **variables), box.start()
+        box.wait_for(lambda: box.rows("SELECT 1 FROM subscriptions WHERE state = 'verified'"), seconds=60)
+        made = box.csi("inbound", "add", "composio", "--kind", "composio", "--secret-env", "CSI_COMPOSIO_SECRET",
+                       "--json", **variables)  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        composio, rounds, statuses = ComposioSender(json.loads(made.stdout)["url"], secret), 3, []
+        for number in range(rounds):
+            video = box.yt.upload(channel, f"Pushed {number}")
+            item = listed(box, playlist, box.yt.add(playlist, f"Triggered {number}"))
+            statuses += hub.push(box.yt.feed_url(channel), video_push(channel, video, time.time()))
+            statuses.append(composio.playlist_item(item))
+            box.kill(worker)
+            box.kill(sidecar)
+            sidecar, worker = serve(box, port, **variables), box.start()
+        total = 2 * rounds
+        box.wait_for(lambda: box.delivered() == total, seconds=120)
+        polled = [box.csi("sources", "poll", ref) for ref in (channel, playlist)]
+        counts = dict(box.rows("SELECT state, COUNT(*) FROM inbound_messages GROUP BY state"))
+        (stored,) = box.rows("SELECT COUNT(*), COUNT(DISTINCT dedupe_key) FROM events")
+        case.note(served=total, lost=total - stored[1], extra=stored[0] - total, kills=2 * rounds, seed=seed)
+        assert (set(statuses), [one.returncode for one in polled]) == ({202}, [0, 0])
+        assert counts == {"done": total}
+        assert stored == (total, total)
+
+
+def listed(box: Installation, playlist: str, video: str) -> dict:
+    """An item of the playlist as the API lists it."""
+    query = {"part": "snippet,contentDetails,status", "playlistId": playlist, "maxResults": "50"}
+    page = box.yt.site.api("playlistItems", query, box.yt.api_key, time.time())
+    return next(item for item in json.loads(page.body)["items"] if item["contentDetails"]["videoId"] == video)
 
 
 def test_case_142_flood_replays_and_forgeries(case, tmp_path, clock, seed):
