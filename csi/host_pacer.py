@@ -101,7 +101,7 @@ class HostPacer:
         now, refused = self._now(), rules.is_refusal(status, pace.spacing)
         if pace.spacing <= 0 and not self._note_answer(pace.name, url, now, refused=refused):
             return
-        hold = rules.hold_seconds(headers, pace.spacing, refused=refused)
+        hold = rules.hold_seconds(headers, pace.spacing, now, refused=refused)
         if hold is not None and (pace.spacing > 0 or refused):
             host_pacing.hold(pace.name, now + hold)
         row = host_pacing.find(pace.name)

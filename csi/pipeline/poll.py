@@ -132,10 +132,10 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
     if watch.wake_at < now - watches.MISSED_SECONDS:
         return []  # no worker looked for a while: `schedule.plan` spreads what was missed, Huey has it all at once
     host, slots = polled_host_health.host_of(rt, watch), rt.process.poll_slots
-    urgent = watch.tier == "urgent"
-    # Sources that are slow must leave threads for delivery.
-    limit = rt.pacer.pace(host).max_concurrent
-    if not slots.acquire(watch.id, host, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at, limit=limit):
+    pace, urgent = rt.pacer.pace(host), watch.tier == "urgent"
+    # A limit is of the registrable domain: its hosts share it. Sources that are slow must leave threads for delivery.
+    counted_as, limit = (pace.name if pace.max_concurrent else host), pace.max_concurrent
+    if not slots.acquire(watch.id, counted_as, rt.share.polls, urgent=urgent, due_at=watch.next_poll_at, limit=limit):
         if watch.wake_at < now + watches.REWAKE_SECONDS / 2:  # one write for many wake-ups of a waiting watch
             watches.wake_again(watch.id, now + watches.REWAKE_SECONDS)
         return []
@@ -143,7 +143,7 @@ def _poll_in_slot(rt: Runtime, watch_id: int) -> list[Wake]:
         return _claim_and_read(rt, watch, host, early=False)
     finally:
         rt.process.poll_ended_at = time.monotonic()
-        slots.release(host)
+        slots.release(counted_as)
 
 
 def _claim_and_read(rt: Runtime, watch: watches.PollCandidate, host: str, *, early: bool) -> list[Wake]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from csi import clock
 from csi.config.settings import HostSettings
 
 if TYPE_CHECKING:
@@ -103,14 +104,24 @@ def is_refusal(status: int, base: float) -> bool:
     return status == 429 or (status == 403 and base > 0)
 
 
-def hold_seconds(headers: Mapping[str, str], base: float, *, refused: bool) -> float | None:
+def hold_seconds(headers: Mapping[str, str], base: float, now: float, *, refused: bool) -> float | None:
     """How long the host wants no request: Retry-After or x-ratelimit-reset of a refusal, or a limit that is used up."""
-    remaining = _number(headers.get("x-ratelimit-remaining", ""))
+    reset, remaining = (_number(headers.get(f"x-ratelimit-{name}", "")) for name in ("reset", "remaining"))
     if not refused and (remaining is None or remaining >= 1.0):
         return None
-    names = ("x-ratelimit-reset", "retry-after") if refused else ("x-ratelimit-reset",)
-    waits = [wait for name in names if (wait := _number(headers.get(name, ""))) is not None]
+    asked = _retry_after(headers.get("retry-after", ""), now) if refused else None
+    waits = [wait for wait in (reset, asked) if wait is not None]
     return min(max(waits), LONGEST_HOLD if base > 0 else LONGEST_HOLD_UNSPACED) if waits else None
+
+
+def _retry_after(text: str, now: float) -> float | None:
+    """The header is a number of seconds or a date."""
+    if (seconds := _number(text)) is not None or not text:
+        return seconds
+    try:
+        return max(clock.parse(text) - now, 0.0)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _number(text: str) -> float | None:

@@ -6,9 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from csi.adapters.base import Position, ReadResult
+from csi.adapters.feed import FeedAdapter
 from csi.admin import watches
 from csi.errors import NetError
 from csi.host_pacer import HostPacer
+from csi.pipeline import poll, schedule
 from csi.store import db, host_pacing
 from csi.store.models import Watch
 from tests.fakes.raw_server import RawRequest, RawServer, Send, answer
@@ -136,3 +139,27 @@ def test_the_concurrency_limit_of_a_host_is_passed_to_the_slots(tmp_path, clock)
         line.run()
         assert slots.acquire(-1, name, 8, urgent=False, due_at=0.0)
         assert not slots.acquire(-2, name, 8, urgent=False, due_at=0.0)
+
+
+def test_hosts_of_one_domain_share_its_concurrency_limit(tmp_path, clock):
+    """The feeds of two hosts of one domain: while one of them is read, the other one waits for its slot."""
+    feeds = [{"url": f"https://{name}.example.org/feed"} for name in ("one", "two")]
+    blocks = {"net": {"hosts": {"example.org": {"max_concurrent": 1}}}, "sources": {"feed": {"feeds": feeds}}}
+    with db.connection():
+        line = InProcessPipeline(tmp_path, clock, "http://127.0.0.1:9/", **blocks)
+        schedule.sync_watches(line.rt)
+        (first, second), read = [row.id for row in Watch.select().order_by(Watch.id)], list[str]()
+
+        class Source(FeedAdapter):
+            def read(self, position: Position) -> ReadResult:
+                read.append(position.ref)
+                list(poll.poll(line.rt, second))  # as another thread would
+                return ReadResult()
+
+        line.rt.adapters["feed"] = Source(line.rt.settings.sources["feed"], line.rt.adapter("feed").tools)
+        Watch.update(next_poll_at=0.0, wake_at=clock()).execute()
+        reads = poll.poll(line.rt, first)
+        next(reads)
+        assert read == ["https://one.example.org/feed"]
+        list(reads)
+        assert len(read) == 2, "the one that waited is read in the slot that is free now"

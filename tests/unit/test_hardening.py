@@ -56,8 +56,8 @@ def test_several_watches_agree_before_their_host_rests(watches, throttled, agree
 
 def test_the_pace_of_a_host_is_held_for_a_minute_by_one_answer():
     headers = {"retry-after": "3600"}
-    assert hold_seconds(headers, 0.0, refused=True) == 60.0
-    assert hold_seconds(headers, 61.0, refused=True) == 3600.0
+    assert hold_seconds(headers, 0.0, 0.0, refused=True) == 60.0
+    assert hold_seconds(headers, 61.0, 0.0, refused=True) == 3600.0
 
 
 def test_the_watched_playlist_counts():

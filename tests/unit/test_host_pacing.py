@@ -52,13 +52,19 @@ def test_a_403_is_a_refusal_only_where_a_spacing_is_configured():
     assert not is_refusal(403, 0)
 
 
+NOW = 1_771_761_600.0
+"""2026-02-22T12:00:00Z"""
+
+
 @pytest.mark.parametrize(
     ("headers", "refused", "seconds"),
     [
         ({}, True, None),
         ({"retry-after": "0"}, True, 0),
         ({"retry-after": "120"}, True, 120),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, True, None),
+        ({"retry-after": "Sun, 22 Feb 2026 12:03:00 GMT"}, True, 180),
+        ({"retry-after": "Sun, 22 Feb 2026 11:00:00 GMT"}, True, 0),
+        ({"retry-after": "soon"}, True, None),
         ({"x-ratelimit-reset": "30", "retry-after": "5"}, True, 30),
         ({"x-ratelimit-remaining": "0.0", "x-ratelimit-reset": "30"}, False, 30),
         ({"x-ratelimit-remaining": "599.0", "x-ratelimit-reset": "30"}, False, None),
@@ -68,4 +74,4 @@ def test_a_403_is_a_refusal_only_where_a_spacing_is_configured():
     ],
 )
 def test_headers_tell_how_long_the_host_wants_no_request(headers, refused, seconds):
-    assert hold_seconds(headers, 61.0, refused=refused) == seconds
+    assert hold_seconds(headers, 61.0, NOW, refused=refused) == seconds
