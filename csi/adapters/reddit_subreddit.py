@@ -238,7 +238,7 @@ def sentence(plan: GroupPlan, spacing: float) -> str:
     """ "50 subreddits in 3 groups, each every 3 min; …" with what that means for missed posts."""
     count, groups = sum(map(len, plan.groups)), len(plan.groups)
     named = "1 subreddit" if count == 1 else f"{count} subreddits"
-    divided = f"{named} in {groups} group{'s' if groups != 1 else ''}, each every {_span(plan.seconds)}"
+    divided = f"{named} in {groups} group{'s' if groups != 1 else ''}, each every {span(plan.seconds)}"
     if not groups:
         return "no subreddit is read"
     most = round(WINDOW * DAY / plan.seconds * groups)
@@ -248,7 +248,7 @@ def sentence(plan: GroupPlan, spacing: float) -> str:
         words = f"posts may be missed at busy times: the busiest group fills {plan.filled:.0%} of its window"
     else:
         words = "no posts are missed at the measured rate"
-    pace = f"one request every {_span(spacing)}" if spacing else "requests are not spaced"
+    pace = f"one request every {span(spacing)}" if spacing else "requests are not spaced"
     return f"{divided} ({pace}); at most {most:,} posts a day are seen; {words}"
 
 
@@ -275,7 +275,8 @@ def reference(text: str) -> str | None:
         raise SourceError(f"{text[:80]!r} is no subreddit: {error}", kind="malformed") from error
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """`61 s`, `3 min`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 

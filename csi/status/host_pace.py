@@ -1,6 +1,8 @@
 """How often hosts may be asked, and what that means for the watches that are read from them."""
 
 import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from csi.adapters import reddit_subreddit
@@ -37,13 +39,30 @@ def host_paces(rt: Runtime) -> list[HostPace]:
     reddit, plan = rt.adapter(REDDIT).paced_as("") if REDDIT in rt.enabled_sources() else None, reddit_sentence(rt)
     if reddit is not None and plan is not None:
         next_at.setdefault(reddit, None)
-    found = []
-    for host, free_at in sorted(next_at.items()):
-        spacing = rt.pacer.spacing(host)
-        if spacing > 0:
-            is_learned = spacing > rt.pacer.pace(host).spacing
-            found.append(HostPace(host, spacing, is_learned, free_at, plan if host == reddit else None))
-    return found
+    spaced = {host: spacing for host in sorted(next_at) if (spacing := rt.pacer.spacing(host)) > 0}
+    plans = _plans(rt, {host: spacing for host, spacing in spaced.items() if host != reddit})
+    plans |= {reddit: plan} if reddit is not None else {}
+    return [
+        HostPace(host, spacing, spacing > rt.pacer.pace(host).spacing, next_at[host], plans.get(host))
+        for host, spacing in spaced.items()
+    ]
+
+
+def _plans(rt: Runtime, spaced: Mapping[str, float]) -> dict[str, str | None]:
+    """What the spacing of each of these hosts means for its watches. Its registrable domain may have several names."""
+    counts, rates = Counter[str](), defaultdict[str, float](float)
+    for host, count, rate in watches.reads_of_hosts() if spaced else ():
+        name = rt.pacer.pace(host).name
+        counts[name] += count
+        rates[name] += rate
+    return {host: _turns(counts[host], rates[host], spacing) for host, spacing in spaced.items() if counts[host]}
+
+
+def _turns(count: int, rate: float, spacing: float) -> str:
+    named = "1 watch" if count == 1 else f"{count} watches"
+    if rate * spacing <= 1.0:
+        return f"{named}, read at {'its interval' if count == 1 else 'their intervals'}"
+    return f"{named} in turn, each about every {reddit_subreddit.span(count * spacing)}: later than configured"
 
 
 def reddit_sentence(rt: Runtime, extra: int = 0) -> str | None:

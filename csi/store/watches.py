@@ -390,6 +390,13 @@ def is_host_in_use(host: str) -> bool:
     return bool(fetch("SELECT 1 FROM watches WHERE host = ? AND state = 'active' LIMIT 1", host))
 
 
+def reads_of_hosts() -> list[tuple[str, int, float]]:
+    """By host, its active watches, and how many reads a second their intervals want."""
+    sql = """SELECT host, COUNT(*), SUM(1.0 / interval_seconds) FROM watches
+        WHERE state = 'active' AND host IS NOT NULL GROUP BY host"""
+    return [(host, count, float(rate)) for host, count, rate in fetch(sql)]
+
+
 def untracked(source: str, limit: int) -> list[tuple[str, str | None]]:
     """Ref and name of active watches of channels that are not in the catalogue."""
     sql = """SELECT w.ref, w.name FROM watches w WHERE w.source = ? AND w.state = 'active' AND w.ref LIKE ?

@@ -12,6 +12,7 @@ from csi.admin import watches
 from csi.errors import NetError
 from csi.host_pacer import HostPacer
 from csi.pipeline import poll, schedule
+from csi.status.host_pace import host_paces
 from csi.store import db, host_pacing
 from csi.store.models import Watch
 from tests.fakes.raw_server import RawRequest, RawServer, Send, answer
@@ -64,6 +65,23 @@ def test_reads_of_one_host_are_spaced_and_every_watch_gets_its_turn(tmp_path, cl
         counts = [sum(path == f"/{number}" for _, path in site.asked) for number in range(4)]
         assert max(counts) - min(counts) <= 1
         assert sum(counts) >= 15
+
+
+@pytest.mark.parametrize(
+    ("feeds", "spacing", "plan"),
+    [
+        (4, 10, "4 watches, read at their intervals"),
+        (1, 30, "1 watch, read at its interval"),
+        (20, 30, "20 watches in turn, each about every 10 min: later than configured"),
+    ],
+)
+def test_the_status_says_what_a_spacing_means_for_the_watches(tmp_path, clock, feeds, spacing, plan):
+    with paced(tmp_path, clock, feeds=feeds, min_spacing_seconds=spacing) as (line, _, name):
+        assert host_paces(line.rt) == []
+        line.run()
+        (found,) = host_paces(line.rt)
+        assert (found.host, found.plan) == (name, plan)
+        assert found.sentence == f"one request every {spacing} s; {plan}"
 
 
 def test_a_restart_and_another_process_keep_the_distance(tmp_path, clock):
