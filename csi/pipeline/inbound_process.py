@@ -16,7 +16,7 @@ from csi.config.setting_types import TIERS
 from csi.errors import MalformedItem, SourceError
 from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
-from csi.pipeline import inbound_content, ingest, poll, push_tracking
+from csi.pipeline import inbound_content, ingest, new_items, push_tracking
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.store import counters, db, events, inbound_endpoints, inbound_messages, incidents, subscriptions, watches
@@ -100,7 +100,7 @@ def _note_removed(rt: Runtime, watch: Watch, key: str, at: float, now: float) ->
     if found is None or push is None or not push.removed_events:
         return []
     raw = push_document.removed_item(json.loads(found.subject_json), watch.source, at)
-    return poll.put_pushed(rt, watch, [raw], now)[0]
+    return new_items.put_pushed(rt, watch, [raw], now)[0]
 
 
 # ── Composio ────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +149,7 @@ def _store_item(rt: Runtime, found: ComposioMessage, now: float) -> tuple[str, l
     if row is not None:
         new = push_tracking.note_push(rt, row, [key], now)
         push_tracking.confirm(rt, row, len(new))
-    ids, known = poll.put_pushed(rt, watch, [raw], now)
+    ids, known = new_items.put_pushed(rt, watch, [raw], now)
     result = "stored" if ids else "known already" if known else "filtered"
     return result, [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in ids]
 
@@ -214,7 +214,7 @@ def _handle_items(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
     if watch is None:
         raise NotHandled(f"{endpoint.source} has no active watch of this name; add it with `csi sources add`")
     with writing():
-        ids, known = poll.put_pushed(rt, watch, found.items, now)
+        ids, known = new_items.put_pushed(rt, watch, found.items, now)
         if not inbound_messages.settle(message, "done", f"{len(ids)} stored, {len(known)} known", now):
             raise NotHandled("its lease was lost")
         counters.add("inbound", label="done")

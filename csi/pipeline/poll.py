@@ -1,14 +1,12 @@
 """Step two: read one watch. Raw items, validators and the next due time commit in one transaction."""
 
-import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from csi import clock
-from csi.adapters.base import Member, Position, RawEvent, ReadResult, SourceAdapter
+from csi.adapters.base import Member, Position, ReadResult
 from csi.errors import SourceError
 from csi.exclusive_section import POLL_SECTION
 from csi.ingester.text import TITLE_CHARS, clean, icon_address
@@ -16,6 +14,7 @@ from csi.logs import log
 from csi.pipeline import (
     backpressure,
     clock_check,
+    new_items,
     poll_gap,
     polled_host_health,
     push_tracking,
@@ -27,31 +26,19 @@ from csi.pipeline.ingest import AHEAD
 from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
-from csi.scheduling import filters, watch_health
+from csi.scheduling import watch_health
 from csi.scheduling.watch_health import Verdict
-from csi.store import counters, db, dedupe, inbox, poll_history, retention, subscriptions, watch_admin, watches
+from csi.store import counters, db, dedupe, inbox, poll_history, subscriptions, watches
 from csi.store.counters import Count
 from csi.store.db import exclusive_on_sqlite, writing
 from csi.store.models import Watch
 from csi.store.poll_history import PastRead, ReadResultName
 
-KEY_CHARS = 512
-LASTING = ("id", "yt_videoid", "link", "title", "published")
-"""What an item without a key is known by: not its views, nor when it was last touched."""
 FIRST_SPREAD = 60.0
 MAX_TASK_SECONDS = 5.0
 """A thread continues with the watches in line for this long. Then its task ends, which shows that it is alive."""
 
 QUOTA_RECHECK_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class KeyedItem:
-    """An item with its dedupe key and the time at which it was published."""
-
-    key: str
-    occurred: float
-    raw: RawEvent
 
 
 @dataclass(frozen=True)
@@ -75,21 +62,10 @@ class ReadOutcome:
     columns that the read changes on the watch."""
 
     reading: ReadResult
-    items: list[KeyedItem]
+    items: list[new_items.KeyedItem]
     known: set[str]
     gap: GapResult
     changes: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class ItemSelection:
-    """New items, divided into those that become events and those that do not."""
-
-    emit: list[KeyedItem]
-    old: list[KeyedItem] = field(default_factory=list)
-    """Counted as seen without an event: listed at the first read, or published before an absence in which keys were
-    forgotten."""
-    unwanted: list[KeyedItem] = field(default_factory=list)
 
 
 def poll(rt: Runtime, watch_id: int) -> Iterator[list[Wake]]:
@@ -169,7 +145,15 @@ def _claim_and_read_group(rt: Runtime, watch: watches.PollCandidate, host: str, 
     now, adapter = rt.now(), rt.adapter(watch.source)
     with exclusive_on_sqlite(POLL_SECTION):
         rows = watches.of_source(watch.source)
-        members = [_member(row) for row in rows]
+        members = [
+            Member(
+                row.ref,
+                row.interval_seconds,
+                json.loads(row.adapter_state or "{}"),
+                row.error_kind if row.errors else None,
+            )
+            for row in rows
+        ]
         names = set(adapter.group_of(watch.ref, members))
         group = [row for row in rows if row.ref in names]
         others = [row for row in group if row.id != watch.id]
@@ -190,11 +174,6 @@ def _claim_and_read_group(rt: Runtime, watch: watches.PollCandidate, host: str, 
     before = {row.id: row.last_poll_at for row in rows}
     attempts = [PollAttempt(row, host, before.get(row.id)) for row in (first, *taken) if row is not None]
     return [wake for done in _read_group(rt, attempts, members) for wake in done]
-
-
-def _member(row: Watch) -> Member:
-    state = json.loads(row.adapter_state or "{}")
-    return Member(row.ref, row.interval_seconds, state, row.error_kind if row.errors else None)
 
 
 def _read_group(rt: Runtime, attempts: list[PollAttempt], members: list[Member]) -> Iterator[list[Wake]]:
@@ -226,7 +205,8 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
     paced_as = rt.adapter(watch.source).paced_as(watch.ref, watch.via)
     try:
         with rt.pacer.permitted(paced_as):
-            found = _read(rt, watch)
+            position = _position(rt, watch)
+            found = _outcome(rt, watch, position, rt.adapter(watch.source).read(position))
     except SourceError as error:
         return _record_failure(rt, attempt, error)
     except db.DatabaseError:
@@ -235,11 +215,6 @@ def _read_and_record(rt: Runtime, attempt: PollAttempt) -> list[Wake]:
         log.exception("adapter failed", source=watch.source, watch=watch.ref)
         return _record_failure(rt, attempt, SourceError(f"the adapter failed: {type(error).__name__}", kind="bug"))
     return _record_success(rt, attempt, found)
-
-
-def _read(rt: Runtime, watch: Watch) -> ReadOutcome:
-    position = _position(rt, watch)
-    return _outcome(rt, watch, position, rt.adapter(watch.source).read(position))
 
 
 def _outcome(rt: Runtime, watch: Watch, position: Position, reading: ReadResult) -> ReadOutcome:
@@ -256,24 +231,20 @@ def _outcome(rt: Runtime, watch: Watch, position: Position, reading: ReadResult)
         # Without validators the next read is complete: the same empty response must not count as unchanged.
         reading = replace(reading, etag=None, last_modified=None)
     with exclusive_on_sqlite(POLL_SECTION):
-        items = _with_keys(adapter, reading.items)
+        items = new_items.with_keys(adapter, reading.items)
         known = dedupe.known([item.key for item in items])
     times = [item.occurred for item in items if item.occurred != float("inf")]
     gap = poll_gap.fill(rt, watch, position, reading, rt.now(), is_new=bool(items) and not known)
     compared = quiet_feed.compare(rt, watch, position, max(times, default=None), rt.now())
     if gap.items or compared.items:
-        items = _with_keys(adapter, (*reading.items, *gap.items, *compared.items))
+        items = new_items.with_keys(adapter, (*reading.items, *gap.items, *compared.items))
         known = dedupe.known([item.key for item in items])
-    changes = gap.changes | compared.changes | _rhythm(times)
+    changes = gap.changes | compared.changes
+    if (usual_gap := watch_health.usual_gap(times)) is not None:
+        changes["usual_gap"] = usual_gap
     if not reading.unchanged:
         changes["empty_reads"] = watch.empty_reads + 1 if is_empty else 0
     return ReadOutcome(reading, items, known, gap, changes)
-
-
-def _rhythm(times: list[float]) -> dict[str, Any]:
-    """The usual time between two publications, where this read shows enough of them."""
-    gap = watch_health.usual_gap(times)
-    return {} if gap is None else {"usual_gap": gap}
 
 
 class WatchLease:
@@ -302,7 +273,7 @@ def _position(rt: Runtime, watch: Watch) -> Position:
         via=via,
         last_success_at=watch.last_success_at,
         known=lambda keys: dedupe.known(list(keys)),
-        emits=_newest(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
+        emits=new_items.first_items(json.loads(watch.first_poll)) if watch.first_read_at is None else None,
         state=json.loads(watch.adapter_state or "{}"),
         wants_title=watch.name is None,
         is_announced=rt.settings.sources[watch.source].websub is not None and subscriptions.is_awaited(watch.id),
@@ -320,9 +291,8 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         # Checked in the transaction: after a lost lease another thread may have stored these items already.
         if not watches.lease_is_held(watch):
             return _log_lost(attempt)
-        known = _known(watch, found)
-        new = _select(rt, watch, [item for item in found.items if item.key not in known], found.reading, now)
-        stored = _store(rt, watch, new, known, now)
+        new = new_items.select(rt, watch, found.items, found.known, found.reading, now)
+        stored = new_items.store(rt, watch, new, now)
         push_tracking.after_read(
             rt, watch, [item.key for item in found.items], {item.key: item.occurred for item in new.emit}, now
         )
@@ -333,20 +303,16 @@ def _record_success(rt: Runtime, attempt: PollAttempt, found: ReadOutcome) -> li
         newest = max([*times, watch.last_video_published_at or 0.0])
         newest_item = {"last_video_published_at": newest} if newest > (watch.last_video_published_at or 0.0) else {}
         changes = _success(watch, found.reading, bool(stored), now) | newest_item | found.changes
-        changes |= poll_history.add(watch, _past_read(attempt, found.reading, len(stored), now))
+        result: ReadResultName = "new" if stored else "unchanged" if found.reading.unchanged else "nothing_new"
+        changes |= poll_history.add(watch, PastRead(now, round(attempt.elapsed, 3), result, len(stored), None))
         watches.finish(watch, next_at, host=attempt.host, **changes)
         poll_gap.report(watch, found.gap, now)
         polled_host_health.note_answer(rt, watch, found.reading.host or attempt.host, now)
-        counters.add_all([*_item_counts(watch.source, new, known), *_poll_counts(watch.source, "ok", attempt.elapsed)])
+        counters.add_all([*new_items.counts_of(watch.source, new), *_poll_counts(watch.source, "ok", attempt.elapsed)])
     backpressure.note_added(rt, len(stored))
     _log_success(watch, len(stored), len(new.old), now)
     # A crash from here on loses only wake-ups: `wake_at` of the watch and of the items is when they are repeated.
     return [*_wake_items(stored, now, urgent=watch.tier == "urgent"), Wake("poll", watch.id, at=next_at)]
-
-
-def _past_read(attempt: PollAttempt, reading: ReadResult, stored: int, now: float) -> PastRead:
-    result: ReadResultName = "new" if stored else "unchanged" if reading.unchanged else "nothing_new"
-    return PastRead(now, round(attempt.elapsed, 3), result, stored, None)
 
 
 def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
@@ -362,123 +328,6 @@ def _wake_items(ids: list[int], now: float, *, urgent: bool) -> list[Wake]:
         ),
         *([Wake("ahead", AHEAD)] if later else []),
     ]
-
-
-def _store(rt: Runtime, watch: Watch, new: ItemSelection, known: set[str], now: float) -> list[int]:
-    """Put what is new into the inbox; remember or refresh the rest."""
-    days = rt.settings.retention.dedupe_days
-    dedupe.remember([item.key for item in new.old], "first_poll", now, days)
-    dedupe.remember([item.key for item in new.unwanted], "filtered", now, days)
-    dedupe.refresh(sorted(known), now, days)
-    # Keys that items share with other watches live as long as the items are listed. Those of items that were
-    # emitted before `dedupe_across` was set are added.
-    days, adapter = rt.settings.retention.dedupe_days, rt.adapter(watch.source)
-    shared = {key: name for key in sorted(known) if (name := adapter.shared_key(key))}
-    there = dedupe.known(list(shared.values())) if shared else set()
-    dedupe.refresh(sorted(there), now, days)
-    reasons = dedupe.reasons([key for key, name in shared.items() if name not in there])
-    dedupe.remember([shared[key] for key, reason in reasons.items() if reason == "emitted"], "emitted", now, days)
-    return inbox.put(watch, [_new_item(item) for item in new.emit], now)
-
-
-def put_pushed(rt: Runtime, watch: Watch, raws: Iterable[RawEvent], now: float) -> tuple[list[int], set[str]]:
-    """Store items that were pushed complete, as a read of the watch would. Returns the ids of the stored items and the
-    keys that were known. Part of the caller's transaction."""
-    items = _with_keys(rt.adapter(watch.source), raws)
-    known = dedupe.known([item.key for item in items])
-    wanted, unwanted = _filter(rt, watch, [item for item in items if item.key not in known])
-    selection = ItemSelection(wanted, unwanted=unwanted)
-    counters.add_all(_item_counts(watch.source, selection, known))
-    return _store(rt, watch, selection, known, now), known
-
-
-def _item_counts(source: str, new: ItemSelection, known: set[str]) -> list[Count]:
-    seen = {"filtered": len(new.unwanted), "known": len(known), "new": len(new.emit)}
-    return [Count("items", amount, source, label) for label, amount in seen.items()]
-
-
-def _known(watch: Watch, found: ReadOutcome) -> set[str]:
-    """After a reset by command, what was only marked as seen is emitted now."""
-    if watch.first_read_at is None and watch.last_success_at is not None and watch.first_poll == '"all"':
-        watch_admin.forget_unemitted(sorted(found.known))
-        return dedupe.known(sorted(found.known))
-    return found.known
-
-
-def _select(rt: Runtime, watch: Watch, new: list[KeyedItem], reading: ReadResult, now: float) -> ItemSelection:
-    wanted, unwanted = _filter(rt, watch, new)
-    # The first read: only the newest items that `first_poll` allows become events.
-    if watch.first_read_at is None and not reading.unchanged:
-        newest = _newest(json.loads(watch.first_poll))
-        cut = 0 if newest is None else max(len(wanted) - newest, 0)
-        return ItemSelection(wanted[cut:], wanted[:cut], unwanted)
-    seen = watch.last_success_at
-    if seen is not None and retention.has_forgotten_keys(seen, now, rt.settings.retention.dedupe_days):
-        # Items that were listed at the last read were handled then, but their keys may be gone. What is newer than the
-        # newest item ever listed is new all the same: a source may list an item long after its publication.
-        since = min(seen, watch.last_video_published_at or seen)
-        return ItemSelection(
-            [item for item in wanted if item.occurred > since],
-            [item for item in wanted if item.occurred <= since],
-            unwanted,
-        )
-    return ItemSelection(wanted, unwanted=unwanted)
-
-
-def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[KeyedItem], list[KeyedItem]]:
-    """Wanted and unwanted; what may become wanted later is in neither, and is filtered again at the next poll."""
-    if watch.filters_json == "{}":
-        return items, []
-    rule = filters.load(watch.filters_json)
-    verdicts = [(item, filters.wanted(rule, _facts(rt, item))) for item in items]
-    wanted = [item for item, verdict in verdicts if verdict == "wanted"]
-    return wanted, [item for item, verdict in verdicts if verdict == "unwanted"]
-
-
-def _facts(rt: Runtime, item: KeyedItem) -> filters.Facts:
-    """An item that cannot be normalized is not filtered: ingest makes it a dead letter with its reason."""
-    try:
-        return filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
-    except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest normalizes it again and logs the error
-        return filters.Facts()
-
-
-def _newest(policy: Any) -> int | None:
-    """How many of the newest items a first read emits (decision 0042, 19). None: all."""
-    if policy == "all":
-        return None
-    return int(policy["last"]) if isinstance(policy, dict) else 0
-
-
-def _with_keys(adapter: SourceAdapter, raws: Iterable[RawEvent]) -> list[KeyedItem]:
-    """Items in order of time, those of one second as the source lists them, each key once: the same video may be in a
-    list twice."""
-    found: dict[str, KeyedItem] = {}
-    for raw in raws:
-        try:
-            occurred = clock.parse(raw.occurred_at)
-        except (ValueError, OverflowError, AttributeError, TypeError):
-            occurred = float("inf")
-        item = KeyedItem(_key(adapter, raw), occurred, raw)
-        if item.key not in found or item.occurred < found[item.key].occurred:
-            found[item.key] = item
-    items = list(found.values())
-    return sorted(reversed(items) if adapter.newest_first else items, key=lambda item: item.occurred)
-
-
-def _key(adapter: SourceAdapter, raw: RawEvent) -> str:
-    """An item without a key of its own still gets one: it is a dead letter once, not at every poll."""
-    try:
-        return clean(adapter.item_key(raw), KEY_CHARS)
-    except Exception:  # noqa: BLE001 one odd item must not stop the others of its watch
-        stable = {name: raw.payload[name] for name in LASTING if name in raw.payload} or raw.payload
-        digest = hashlib.sha256(json.dumps(stable, sort_keys=True, default=str).encode("utf-8", "replace"))
-        return f"malformed:{raw.source}:{digest.hexdigest()[:32]}"
-
-
-def _new_item(item: KeyedItem) -> inbox.NewItem:
-    raw = item.raw
-    return inbox.NewItem(item.key, clean(raw.event_type), clean(str(raw.occurred_at or ""), KEY_CHARS), raw.payload)
 
 
 def _success(watch: Watch, reading: ReadResult, is_news: bool, now: float) -> dict[str, object]:
@@ -556,12 +405,24 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
             )
         else:
             next_at = quota_schedule.at_least(rt, watch, verdict.next_at, now)
-        changes = _failure(watch, error, verdict, now)
-        failed = PastRead(now, round(attempt.elapsed, 3), "failed", 0, str(error)[: watches.ERROR_TEXT])
-        changes |= poll_history.add(watch, failed)
+        text = str(error)[: watches.ERROR_TEXT]
+        changes: dict[str, object] = {
+            "errors": watch.errors + 1,
+            "last_error": text,
+            "error_kind": error.kind,
+            "health": verdict.state,
+            "health_since": verdict.since,
+            "missing_since": (watch.missing_since or now) if verdict.state == "dead" else None,
+            "gone_at": (watch.gone_at or now) if verdict.state in watch_health.OWN_FAULT else None,
+        }
+        changes |= poll_history.add(watch, PastRead(now, round(attempt.elapsed, 3), "failed", 0, text))
         watches.finish(watch, next_at, host=attempt.host, **changes)
         counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))
-    _log_failure(watch, error, verdict)
+    # One warning when a watch begins to fail or its health changes. In an outage the line about the host is enough.
+    is_news = verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health)
+    warn = log.warning if is_news else log.debug
+    facts = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
+    warn("poll failed", **facts, errors=watch.errors + 1, health=verdict.state)
     return [Wake("poll", watch.id, at=next_at)]
 
 
@@ -580,28 +441,6 @@ def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
     watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
     answer = rt.adapter(attempt.watch.source).confirm(attempt.watch.ref)
     return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
-
-
-def _failure(watch: Watch, error: SourceError, verdict: Verdict, now: float) -> dict[str, object]:
-    return {
-        "errors": watch.errors + 1,
-        "last_error": str(error)[: watches.ERROR_TEXT],
-        "error_kind": error.kind,
-        "health": verdict.state,
-        "health_since": verdict.since,
-        "missing_since": (watch.missing_since or now) if verdict.state == "dead" else None,
-        "gone_at": (watch.gone_at or now) if verdict.state in watch_health.OWN_FAULT else None,
-    }
-
-
-def _log_failure(watch: Watch, error: SourceError, verdict: Verdict) -> None:
-    """One warning when a watch begins to fail or its health changes. In an outage the line about the host is enough."""
-    facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
-    facts |= {"errors": watch.errors + 1, "health": verdict.state}
-    if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):
-        log.warning("poll failed", **facts)
-    else:
-        log.debug("poll failed", **facts)
 
 
 def _poll_counts(source: str, result: str, elapsed: float) -> list[Count]:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from csi.adapters.base import RawEvent
-from csi.pipeline.poll import _key
+from csi.pipeline.new_items import with_keys
 from tests.rigs.processes import ROOT
 
 CODE = """
@@ -37,6 +37,8 @@ def test_a_wake_up_keeps_the_fraction_of_its_second(env):
 
 
 class Keyless:
+    newest_first = False
+
     def item_key(self, raw):
         raise ValueError("no key")
 
@@ -44,10 +46,10 @@ class Keyless:
 def test_an_item_without_a_key_is_the_same_one_when_its_numbers_change():
     first = {"id": "yt:video:../x", "title": "Odd", "updated": "2026-01-01", "views": 1}
     later = first | {"updated": "2026-01-02", "views": 2}
-    keys = {_key(Keyless(), RawEvent("feeds", "upload", payload, "2026-01-01T00:00:00Z")) for payload in (first, later)}
-    assert len(keys) == 1
-    other = _key(Keyless(), RawEvent("feeds", "upload", first | {"id": "other"}, "2026-01-01T00:00:00Z"))
-    assert other not in keys
+    seen = [RawEvent("feeds", "upload", payload, "2026-01-01T00:00:00Z") for payload in (first, later)]
+    assert len(with_keys(Keyless(), seen)) == 1
+    other = RawEvent("feeds", "upload", first | {"id": "other"}, "2026-01-01T00:00:00Z")
+    assert len(with_keys(Keyless(), [*seen, other])) == 2
 
 
 def test_a_database_in_trouble_is_a_sentence_and_not_a_traceback(env, tmp_path):
