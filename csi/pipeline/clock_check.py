@@ -23,8 +23,13 @@ def begin(rt: Runtime) -> None:
     """At the worker's start. Within one boot of the machine the offset of the worker before is still valid, so that a
     jump while no worker ran is noticed, and a hold survives a restart."""
     reading = ClockReading(rt.now(), rt.steady())
-    stored = _load(heartbeats.latest(WORKER))
-    rt.clock_trust = stored if stored is not None else ClockTrust(reading.offset)
+    heartbeat, boot_id = heartbeats.latest(WORKER), clock.boot_id()
+    stored = json.loads(heartbeat.clock_json) if heartbeat and heartbeat.clock_json else None
+    # Without a heartbeat of this boot the steady clock began anew.
+    if stored is not None and boot_id is not None and stored.pop("boot_id") == boot_id:
+        rt.clock_trust = ClockTrust(**stored)
+    else:
+        rt.clock_trust = ClockTrust(reading.offset)
 
 
 def is_held(rt: Runtime) -> bool:
@@ -82,15 +87,6 @@ def require_no_hold(rt: Runtime) -> None:
 def _held(heartbeat: LastHeartbeat | None) -> dict[str, float] | None:
     stored = json.loads(heartbeat.clock_json) if heartbeat and heartbeat.clock_json else None
     return stored if stored is not None and stored["held_since"] is not None else None
-
-
-def _load(heartbeat: LastHeartbeat | None) -> ClockTrust | None:
-    """None: there is no heartbeat of this boot, and the steady clock began anew."""
-    stored = json.loads(heartbeat.clock_json) if heartbeat and heartbeat.clock_json else None
-    boot_id = clock.boot_id()
-    if stored is None or boot_id is None or stored.pop("boot_id") != boot_id:
-        return None
-    return ClockTrust(**stored)
 
 
 def _words(jump: float) -> str:

@@ -43,7 +43,10 @@ def deliver(rt: Runtime, batch_id: int) -> Iterator[list[Wake]]:
     while claimed is not None:
         is_suspect = claimed.batch.crashes > 0
         wakes, claimed = _send_and_settle(rt, claimed, end)
-        yield flush.flush_due_lanes(rt, [*wakes, *(_wake_suspect(rt) if is_suspect else [])])
+        # While a batch that was in two crashes was sent, wake-ups of others like it were ignored.
+        if is_suspect and (suspect := suspects.next_batch(rt.now())) is not None:
+            wakes = [*wakes, Wake("deliver", suspect)]
+        yield flush.flush_due_lanes(rt, wakes)
 
 
 def _send_and_settle(rt: Runtime, claimed: ClaimedBatch, end: float) -> tuple[list[Wake], ClaimedBatch | None]:
@@ -85,12 +88,6 @@ def _use_slot(
 def _wake_next(rt: Runtime, batch: Batch) -> list[Wake]:
     found = _next_ready(rt, batch)
     return [] if found is None else [Wake("deliver", found.id, urgent=batch.tier == "urgent")]
-
-
-def _wake_suspect(rt: Runtime) -> list[Wake]:
-    """While a batch that was in two crashes was sent, wake-ups of others like it were ignored."""
-    number = suspects.next_batch(rt.now())
-    return [] if number is None else [Wake("deliver", number)]
 
 
 def _next_ready(rt: Runtime, batch: Batch) -> Batch | None:
@@ -224,22 +221,17 @@ def probe(rt: Runtime, name: str) -> list[Wake]:
         if destination_state.current(row, now) != "half_open":
             return []
         if not rt.destinations[name].profile.takes_empty_batch:
-            return _probe_with_event(rt, row, now)
+            wakes = redrive.probe_with_first(rt, name)
+            if not wakes:
+                return flush.open_probe(rt, row)  # if nothing is pending either, the next event is the probe
+            destination_state.write(row, destination_state.probed(row, now))
+            return wakes
         destination_state.write(row, destination_state.probed(row, now))
         request = _start_empty(rt, row)
     result = _send_empty(rt, name, request)
     with writing():
         wakes = _settle_probe(rt, name, result)
     return flush.flush_due_lanes(rt, wakes)
-
-
-def _probe_with_event(rt: Runtime, row: DestinationRow, now: float) -> list[Wake]:
-    """Part of the caller's transaction. Nothing to send: the next event is the probe."""
-    wakes = redrive.probe_with_first(rt, row.destination)
-    if wakes:
-        destination_state.write(row, destination_state.probed(row, now))
-        return wakes
-    return flush.open_probe(rt, row)
 
 
 def test(rt: Runtime, name: str) -> list[Wake]:

@@ -32,19 +32,14 @@ def flush(rt: Runtime, lane: str) -> list[Wake]:
     if not _is_due(rt.destinations[name], tier, oldest, now):
         return _schedule(rt, lane, oldest)
     row = destinations.get(name)
-    if destination_state.current(row, now) == "half_open" and _probes_empty(rt, row):
+    # An empty batch tests the receiver first where dead letters are sent before what is pending, and where a canary
+    # waits for its next attempt: it has failed already, and an event that is sent meanwhile should find a receiver that
+    # answers.
+    is_half_open = destination_state.current(row, now) == "half_open"
+    if is_half_open and (redrive.comes_first(rt, name) or batches.is_unsettled(row.canary)):
         return [Wake("probe", name)]
     with writing():
         return open_due(rt, lane)
-
-
-def _probes_empty(rt: Runtime, row: DestinationRow) -> bool:
-    """Whether an empty batch tests the receiver before an event does.
-
-    Dead letters are older than what is pending and are sent first. A canary that waits for its next attempt has failed
-    already: an event that is sent meanwhile should find a receiver that answers.
-    """
-    return redrive.comes_first(rt, row.destination) or batches.is_unsettled(row.canary)
 
 
 def flush_due_lanes(rt: Runtime, wakes: Sequence[Wake]) -> list[Wake]:

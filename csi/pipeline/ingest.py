@@ -52,7 +52,10 @@ def ingest(rt: Runtime, item_id: int, *, ahead: bool = False) -> list[Wake]:
     if not items:
         return []
     wakes = _handle(rt, items)
-    return [*wakes, *_wake_suspect(rt)] if items[0].claims else wakes
+    # Items of a process that died are handled one at a time; meanwhile wake-ups of the other items were ignored.
+    if items[0].claims and (suspect := inbox.next_suspect(rt.now())) is not None:
+        return [*wakes, Wake("ingest", suspect)]
+    return wakes
 
 
 def ingest_ahead(rt: Runtime) -> list[Wake]:
@@ -71,28 +74,17 @@ def ingest_ahead(rt: Runtime) -> list[Wake]:
         _AHEAD.release()
 
 
-def _wake_suspect(rt: Runtime) -> list[Wake]:
-    """Items of a process that died are handled one at a time; meanwhile wake-ups of the other items were ignored."""
-    suspect = inbox.next_suspect(rt.now())
-    return [] if suspect is None else [Wake("ingest", suspect)]
-
-
 def _handle(rt: Runtime, items: Sequence[ClaimedItem]) -> list[Wake]:
     watch = watches.routing_of(items[0].watch_id)
     if watch.source not in rt.settings.sources:
-        _wait_for_source(rt, items)
+        for item in items:  # they wait until their source is configured again
+            inbox.release(item, rt.now() + NO_SOURCE_WAIT)
         return []
     # An item whose lease expired is always claimed alone, so `items[0]` is the one that ended the process.
     if items[0].claims >= inbox.MAX_CLAIMS:
         return _quarantine(rt, watch, items[0])
     normalized = [_normalize_item(rt, watch, item) for item in items]
     return _store(rt, watch, [one for one in normalized if one is not None])
-
-
-def _wait_for_source(rt: Runtime, items: Sequence[ClaimedItem]) -> None:
-    """The source is not configured any more: its items wait until it is."""
-    for item in items:
-        inbox.release(item, rt.now() + NO_SOURCE_WAIT)
 
 
 def _normalize_item(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> NormalizedItem | None:
@@ -124,13 +116,16 @@ def _normalize(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> CreatorSi
 
 def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem]) -> list[Wake]:
     """In one transaction: delete the items, and store keys, events and an outbox entry for each destination."""
-    now, destinations = rt.now(), {one.item.id: _destinations_for(rt, watch, one.event) for one in normalized}
+    now = rt.now()
+    destinations = {one.item.id: _destinations_for(rt, one.event, watch.ref, watch.tier) for one in normalized}
     # A crash before this commit leaves the items in the inbox and no event; a crash after it has nothing to repeat.
     with writing():
         ours = inbox.remove([one.item for one in normalized])  # a lost lease: its new holder stores the item
         kept = [one for one in normalized if one.item.id in ours]
         stored = _add_new(rt, watch, [one for one in kept if destinations[one.item.id]], now)
-        unwanted = _remember_unwanted(rt, [one for one in kept if not destinations[one.item.id]], now)
+        unwanted = [one for one in kept if not destinations[one.item.id]]
+        fresh = dedupe.remember([one.key for one in unwanted], "unwanted", now, _days(rt))
+        unwanted = [one for one in unwanted if one.key in fresh]
         catalog_entry.enter([one.event for one in [*(one for one, _ in stored), *unwanted]], now)
         for one, _ in stored:
             live_start.remember(rt.adapter(watch.source), watch.id, one.event, now)
@@ -141,7 +136,10 @@ def _store(rt: Runtime, watch: WatchRouting, normalized: Sequence[NormalizedItem
         counters.add_all(
             [Count("events", len(stored), watch.source, "stored"), Count("events", known, watch.source, "duplicate")]
         )
-        _close_dead_letters(kept, {one.item.id for one, _ in stored}, now)
+        stored_ids = {one.item.id for one, _ in stored}
+        for one in kept:
+            result = f"became {one.event.event_id}" if one.item.id in stored_ids else "known already"
+            _close_dead_letter(one.item, result, now)
     rt.process.ingested.add(ours)
     for one, _ in stored:
         event = one.event
@@ -160,12 +158,8 @@ def store_ready(
     the watch `lane_watch`, which need not exist. Part of the caller's transaction."""
     now, reached, stored = rt.now(), dict[tuple[str, str], None](), 0
     for place, event in enumerate(ready):
-        tier, tags = str(event.routing["priority"]), event.routing["tags"]
-        destinations = [
-            it
-            for it in rt.destinations.values()
-            if it.wanted.accepts(event.source, event.event_type, tags, watch="", tier=tier)
-        ]
+        tier = str(event.routing["priority"])
+        destinations = _destinations_for(rt, event, "", tier)
         reason = "emitted" if destinations else "unwanted"
         if not dedupe.remember([event.dedupe_key], reason, now, _days(rt)) or not destinations:
             continue
@@ -182,12 +176,12 @@ def store_ready(
     return [Wake("flush", f"{name}/{lane}", urgent=lane == "urgent") for name, lane in reached], stored
 
 
-def _destinations_for(rt: Runtime, watch: WatchRouting, event: CreatorSignalEvent) -> list[Destination]:
+def _destinations_for(rt: Runtime, event: CreatorSignalEvent, watch_ref: str, tier: str) -> list[Destination]:
     tags = event.routing["tags"]
     return [
         it
         for it in rt.destinations.values()
-        if it.wanted.accepts(event.source, event.event_type, tags, watch=watch.ref, tier=watch.tier)
+        if it.wanted.accepts(event.source, event.event_type, tags, watch=watch_ref, tier=tier)
     ]
 
 
@@ -217,12 +211,6 @@ def _without_sent(
     return [one for one in new if one not in others]
 
 
-def _remember_unwanted(rt: Runtime, normalized: Sequence[NormalizedItem], now: float) -> list[NormalizedItem]:
-    """No destination accepts these. Returns those that were not known."""
-    fresh = dedupe.remember([one.key for one in normalized], "unwanted", now, _days(rt))
-    return [one for one in normalized if one.key in fresh]
-
-
 def _days(rt: Runtime) -> float:
     return rt.settings.retention.dedupe_days
 
@@ -235,17 +223,15 @@ def _entries(
     rt: Runtime, watch: WatchRouting, one: NormalizedItem, event_pk: int, destinations: Sequence[Destination]
 ) -> list[NewEntry]:
     item, lanes = one.item, [(to, to.lane(_lane(rt, watch))) for to in destinations]
-    due = [(to.name, lane, _due_from(item, lane) + to.tiers.of(lane).max_delay_seconds) for to, lane in lanes]
-    return [NewEntry(event_pk, name, lane, item.watch_id, item.id, due_at) for name, lane, due_at in due]
-
-
-def _due_from(item: ClaimedItem, lane: str) -> float:
-    """Since when its tier's delay counts: since the poll saw the item, also while it waited in the inbox.
-
-    In lanes without order the due time decides what is sent first: there the events of a flood that were handled ahead
-    of their turn take their turn, or those of other watches would wait behind all of them.
-    """
-    return max(item.seen_at, item.turn_at) if lane in outbox.UNORDERED else item.seen_at
+    entries = []
+    for to, lane in lanes:
+        # The delay of the tier counts since the poll saw the item, also while it waited in the inbox. In lanes without
+        # order the due time decides what is sent first: there the events of a flood that were handled ahead of their
+        # turn take their turn, or those of other watches would wait behind all of them.
+        since = max(item.seen_at, item.turn_at) if lane in outbox.UNORDERED else item.seen_at
+        due_at = since + to.tiers.of(lane).max_delay_seconds
+        entries.append(NewEntry(event_pk, to.name, lane, item.watch_id, item.id, due_at))
+    return entries
 
 
 def _reject_malformed(rt: Runtime, watch: WatchRouting, item: ClaimedItem, reason: str) -> None:
@@ -267,12 +253,6 @@ def _quarantine(rt: Runtime, watch: WatchRouting, item: ClaimedItem) -> list[Wak
         _dead_item(watch, item, "crash", f"handling it ended the process {inbox.MAX_CLAIMS} times", now)
     log.error("item is quarantined", source=watch.source, item=item.item_key)
     return []
-
-
-def _close_dead_letters(items: Sequence[NormalizedItem], stored: set[int], now: float) -> None:
-    for one in items:
-        result = f"became {one.event.event_id}" if one.item.id in stored else "known already"
-        _close_dead_letter(one.item, result, now)
 
 
 def _close_dead_letter(item: ClaimedItem, result: str, now: float) -> None:

@@ -27,7 +27,6 @@ from csi.pipeline.poll_gap import GapResult
 from csi.pipeline.wake import Wake
 from csi.runtime import Runtime
 from csi.scheduling import watch_health
-from csi.scheduling.watch_health import Verdict
 from csi.store import counters, db, dedupe, inbox, poll_history, subscriptions, watches
 from csi.store.counters import Count
 from csi.store.db import exclusive_on_sqlite, writing
@@ -393,7 +392,13 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
         next_at = now + max(rt.rng.uniform(2.0, 10.0), error.retry_after or 0.0)
         return [Wake("poll", watch.id, at=next_at)] if watches.finish(watch, next_at) else _log_lost(attempt)
     assessment = polled_host_health.judge(rt, watch, attempt.host, error, attempt.before, now)
-    verdict = _confirm(rt, attempt, assessment.verdict)  # may call the API, so it runs before the write lock is taken
+    verdict = assessment.verdict
+    if verdict.confirm:
+        # A watch is `dead` only when the API says that it does not exist. The read may have used most of the lease, and
+        # the API call, before the write lock is taken, needs time of its own.
+        watches.extend_lease(watch, rt.now() + watches.LEASE_SECONDS)
+        answer = rt.adapter(watch.source).confirm(watch.ref)
+        verdict = watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
     with writing():
         if not watches.lease_is_held(watch):
             return _log_lost(attempt)
@@ -431,16 +436,6 @@ def _log_lost(attempt: PollAttempt) -> list[Wake]:
     watch, seconds = attempt.watch, round(attempt.elapsed, 1)
     log.warning("lease was lost; what was read is not stored", source=watch.source, watch=watch.ref, seconds=seconds)
     return []
-
-
-def _confirm(rt: Runtime, attempt: PollAttempt, verdict: Verdict) -> Verdict:
-    """Ask the API whether the watch still exists: a watch is `dead` only when the API says so."""
-    if not verdict.confirm:
-        return verdict
-    # The read may have used most of the lease, and the API call needs time of its own.
-    watches.extend_lease(attempt.watch, rt.now() + watches.LEASE_SECONDS)
-    answer = rt.adapter(attempt.watch.source).confirm(attempt.watch.ref)
-    return watch_health.confirmed(verdict, answer, rt.now(), rt.rng)
 
 
 def _poll_counts(source: str, result: str, elapsed: float) -> list[Count]:

@@ -76,7 +76,14 @@ def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now
         found, why = rt.adapter(watch.source).fill_gap(asked, gap.since), NO_KEY
     except SourceError as error:
         found, why = None, NO_BUDGET if error.kind in ("quota", "budget") else str(error)
-    return _close_gap(watch, gap, found) if found is not None else _keep_open(watch, gap, why, now)
+    if found is None:
+        return _keep_open(watch, gap, why, now)
+    log.info("gap is filled", source=watch.source, watch=watch.ref, seen=len(found.items), whole=not found.window_full)
+    counters.add("gaps", source=watch.source, label="filled")
+    if found.window_full:
+        changes = {"gap_json": None, "note": _note(gap, TOO_MANY)}
+        return GapResult(found.items, changes, MissedItems(gap, TOO_MANY))
+    return GapResult(found.items, {"gap_json": None, "note": None}, is_closed=True)
 
 
 def report(watch: Watch, result: GapResult, now: float) -> None:
@@ -108,15 +115,6 @@ def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
     if old is None or (old.tried_at is not None and 0 <= now - old.tried_at < RETRY_SECONDS):
         return None
     return old
-
-
-def _close_gap(watch: Watch, gap: Gap, found: ReadResult) -> GapResult:
-    log.info("gap is filled", source=watch.source, watch=watch.ref, seen=len(found.items), whole=not found.window_full)
-    counters.add("gaps", source=watch.source, label="filled")
-    changes = {"gap_json": None, "note": _note(gap, TOO_MANY) if found.window_full else None}
-    if found.window_full:
-        return GapResult(found.items, changes, MissedItems(gap, TOO_MANY))
-    return GapResult(found.items, changes, is_closed=True)
 
 
 def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:

@@ -66,11 +66,6 @@ def probe_with_first(rt: Runtime, name: str) -> list[Wake]:
     ]
 
 
-def _has_due(rt: Runtime, name: str) -> bool:
-    now = rt.now()
-    return any((outbox.oldest_due(name, tier) or math.inf) <= now for tier in LANES)
-
-
 def _may_probe_empty(rt: Runtime, name: str) -> bool:
     """Where the receiver refuses every event, an empty batch proves nothing: a dead letter must be there, which is
     sent after it, or instead of it where the receiver does not know empty batches."""
@@ -95,9 +90,11 @@ def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
     match destination_state.current(destinations.get(name), rt.now()):
         case "accepting":
             return _send(rt, name, AT_A_TIME)
-        # Where events are due, the flush of their lane sends the probe; without them redrive has to.
-        case "half_open" if comes_first(rt, name) or (_may_probe_empty(rt, name) and not _has_due(rt, name)):
-            return [Wake("probe", name)]
+        case "half_open":
+            # Where events are due, the flush of their lane sends the probe; without them redrive has to.
+            due_times = (outbox.oldest_due(name, tier) or math.inf for tier in LANES)
+            if comes_first(rt, name) or (_may_probe_empty(rt, name) and min(due_times) > rt.now()):
+                return [Wake("probe", name)]
     return []
 
 

@@ -48,7 +48,8 @@ def keyless(rt: Runtime, found: Iterable[tuple[str, str]]) -> list[str]:
     paid = Counter(source for source, via in found if quota_schedule.costs_units(rt, source, via))
     missing = {source: rt.adapter(source).lacks() for source in paid}
     return [
-        f"sources.{source}: {_number(count)} the API, which is not accessible; set {missing[source]}"
+        f"sources.{source}: {count} {'watch needs' if count == 1 else 'watches need'} the API, "
+        f"which is not accessible; set {missing[source]}"
         for source, count in paid.items()
         if missing[source]
     ]
@@ -84,10 +85,6 @@ def warn_refused_patterns(rt: Runtime) -> None:
             log.warning("title pattern is not applied", source=row.source, watch=row.ref, id=row.id, problem=problem)
 
 
-def _number(count: int) -> str:
-    return "1 watch needs" if count == 1 else f"{count} watches need"
-
-
 def may_poll(rt: Runtime) -> bool:
     """Whether polling is allowed now. Checked again by every poll, because the disk may fill and the clock may jump
     between the moment a poll is queued and the moment it runs."""
@@ -101,19 +98,14 @@ def plan(rt: Runtime, horizon: float = TICK_SECONDS) -> list[Wake]:
     if not may_poll(rt):
         return []
     now = rt.now()
-    _reset_future_times(rt, now)
+    # Every FUTURE_TIMES_CHECK_SECONDS, and at once when this clock was set back, also while no worker ran.
+    if not 0 <= now - rt.process.times_checked_at < FUTURE_TIMES_CHECK_SECONDS:
+        rt.process.times_checked_at = now
+        if reset := watches.reset_future_times(now):
+            log.warning("clock was set back; due times of watches were moved", watches=reset)
     quota_schedule.look_back(rt, now)
     found = watches.plan_due(now, horizon, sources=rt.enabled_sources())
     return [Wake("poll", due.id, at=due.at if due.at > now else None) for due in found]
-
-
-def _reset_future_times(rt: Runtime, now: float) -> None:
-    """Every FUTURE_TIMES_CHECK_SECONDS, and at once when this clock was set back, also while no worker ran."""
-    if 0 <= now - rt.process.times_checked_at < FUTURE_TIMES_CHECK_SECONDS:
-        return
-    rt.process.times_checked_at = now
-    if reset := watches.reset_future_times(now):
-        log.warning("clock was set back; due times of watches were moved", watches=reset)
 
 
 ChangedOptions = Mapping[tuple[str, str], Mapping[str, Any]]
