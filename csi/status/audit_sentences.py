@@ -77,7 +77,9 @@ class AuditSentence:
 
 def sentences(rows: Iterable[AuditRecord]) -> list[AuditSentence]:
     found = [(row, _parsed(row.action)) for row in rows]
-    names = _names({ref for _, (_, kind, ref) in found if kind == "watch" and ref})
+    refs = {ref for _, (_, kind, ref) in found if kind == "watch" and ref}
+    rows_of_watches = [watches.find(int(ref)) for ref in refs if ref.isdigit() and len(ref) < 19]
+    names = {str(watch.id): watch.name or watch.ref for watch in rows_of_watches if watch is not None}
     titles = channels.titles({ref for _, (_, kind, ref) in found if kind == "channel" and ref})
     return [_sentence(row, *parsed, names | titles) for row, parsed in found]
 
@@ -85,11 +87,6 @@ def sentences(rows: Iterable[AuditRecord]) -> list[AuditSentence]:
 def page(limit: int, before: int | None = None, *, via: str | None = None) -> list[AuditSentence]:
     """Newest first; `before` is the id of the last row of the previous page."""
     return sentences(audit_rows.page(limit, before, via=via))
-
-
-def _names(refs: set[str]) -> dict[str, str]:
-    rows = (watches.find(int(ref)) for ref in refs if ref.isdigit() and len(ref) < 19)
-    return {str(row.id): row.name or row.ref for row in rows if row is not None}
 
 
 def _parsed(action: str) -> tuple[str, str | None, str | None]:

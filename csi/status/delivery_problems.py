@@ -37,7 +37,14 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
             if one.row.certificate_expires_at is not None:
                 yield from _certificate(one, one.row.certificate_expires_at, facts.now)
     elif facts.oldest_pending is not None:
-        yield _delivery_off(facts, facts.oldest_pending)
+        yield Problem(
+            *("delivery_off", "delivery", "degraded", "delivery is switched off (features.delivery), and events wait"),
+            effect="no event is sent",
+            remedy="set `features.delivery: true` and reload the worker: `systemctl reload csi-worker`",
+            since=max(facts.oldest_pending, facts.delivery_off_since or 0.0),
+            fails=("alert",),
+            events=facts.waiting(),
+        )
     if facts.delivery_is_on and facts.oldest_pending is not None and facts.now - facts.oldest_pending > BACKLOG_SECONDS:
         minutes = (facts.now - facts.oldest_pending) / 60
         what = f"the oldest undelivered event was first seen {minutes:,.0f} minutes ago"
@@ -47,17 +54,6 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
             facts.oldest_pending,
             fails=("alert",),
         )
-
-
-def _delivery_off(facts: SystemFacts, oldest: float) -> Problem:
-    return Problem(
-        *("delivery_off", "delivery", "degraded", "delivery is switched off (features.delivery), and events wait"),
-        effect="no event is sent",
-        remedy="set `features.delivery: true` and reload the worker: `systemctl reload csi-worker`",
-        since=max(oldest, facts.delivery_off_since or 0.0),
-        fails=("alert",),
-        events=facts.waiting(),
-    )
 
 
 def _paused(one: DestinationState, facts: SystemFacts) -> Problem:
@@ -85,9 +81,22 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
     reason = row.reason if is_open else row.last_error
     cause = failure_cause(reason)
     is_throttled = one.state == "throttled" and not is_open
+    if is_open:
+        what = f"the circuit breaker of destination {one.name} is open"
+        effect = "its events wait; those that became dead letters "
+        if facts.auto_redrive:
+            effect += "are sent again by themselves when it accepts one"
+        else:
+            effect += "wait for a replay (dlq.auto_redrive is off)"
+    elif is_throttled:
+        what = f"the receiver of destination {one.name} asks us to wait"
+        effect = "its events wait"
+    else:
+        what = f"the receiver of destination {one.name} fails"
+        effect = "its events are tried again and wait"
     return Problem(
-        *("receiver_away", one.name, "degraded", _away_text(one, is_open=is_open, is_throttled=is_throttled)),
-        effect=_away_effect(is_open=is_open, is_throttled=is_throttled, auto_redrive=facts.auto_redrive),
+        *("receiver_away", one.name, "degraded", what),
+        effect=effect,
         remedy=f"{cause.remedy}; then `csi delivery test --destination {one.name}`; {_next_request(one)}",
         since=row.failing_since or row.opened_at,
         fails=("alert",) if is_throttled else ("ready", "alert"),
@@ -96,24 +105,6 @@ def _away(one: DestinationState, facts: SystemFacts) -> Problem:
         events=facts.affected(one.name),
         section=cause.runbook,
     )
-
-
-def _away_text(one: DestinationState, *, is_open: bool, is_throttled: bool) -> str:
-    if is_open:
-        return f"the circuit breaker of destination {one.name} is open"
-    if is_throttled:
-        return f"the receiver of destination {one.name} asks us to wait"
-    return f"the receiver of destination {one.name} fails"
-
-
-def _away_effect(*, is_open: bool, is_throttled: bool, auto_redrive: bool) -> str:
-    if is_throttled:
-        return "its events wait"
-    if not is_open:
-        return "its events are tried again and wait"
-    if auto_redrive:
-        return "its events wait; those that became dead letters are sent again by themselves when it accepts one"
-    return "its events wait; those that became dead letters wait for a replay (dlq.auto_redrive is off)"
 
 
 def of_failing_receivers(facts: SystemFacts, by_destination: Mapping[str, int]) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from csi.config.settings import FeatureFlags
 from csi.dlq import dead_letters
 from csi.pipeline import backpressure, clock_check, quota_schedule
 from csi.runtime import Runtime
@@ -165,12 +164,14 @@ class SystemFacts:
 def gather(rt: Runtime) -> SystemFacts:
     """Cheap enough for every health check: no query grows with the number of events."""
     now, worker, reload = rt.now(), worker_status(rt), reload_results.last()
-    features = _features(rt, worker, reload)
-    limit, used, surveyed = (
-        quota_schedule.unit_limit(rt),
-        api_units.used(now),
-        watch_survey.survey(now, QUIET_GAPS, paused=True),
-    )
+    features = rt.settings.features
+    if reload is not None and worker.is_alive:  # this process may have read its configuration earlier
+        features = features.model_copy(update=reload.features)
+    limit, used = quota_schedule.unit_limit(rt), api_units.used(now)
+    surveyed = watch_survey.survey(now, QUIET_GAPS, paused=True)
+    outages = (host for host in hosts.rate_limited_or_down(now) if host.outage_since is not None)
+    # Without hosts that no watch is read from any more: no read can end their outage.
+    outages = (host for host in outages if watches.is_host_in_use(host.host))
     return SystemFacts(
         now=now,
         worker=worker,
@@ -186,7 +187,7 @@ def gather(rt: Runtime) -> SystemFacts:
         paused=tuple(one for one in surveyed.others if one.state != "active"),
         destinations=tuple(destination_state_of(rt, name) for name in rt.destinations),
         storage=storage_status(rt, worker),
-        outages=tuple(_outages(now)),
+        outages=tuple(outages),
         oldest_pending=events.oldest_pending(collecting(rt)),
         dead_letters=dead_letters.open_count(),
         redrivable=dead_letters.redrivable_counts(),
@@ -212,18 +213,6 @@ def gather(rt: Runtime) -> SystemFacts:
         pressure=backpressure.measure(rt),
         backlog_samples=tuple(backlog_samples.since(now - SAMPLES_SECONDS)),
     )
-
-
-def _outages(now: float) -> Iterator[Host]:
-    """Without hosts that no watch is read from any more: no read can end their outage."""
-    away = (host for host in hosts.rate_limited_or_down(now) if host.outage_since is not None)
-    return (host for host in away if watches.is_host_in_use(host.host))
-
-
-def _features(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> FeatureFlags:
-    """Those of a worker that is alive: this process may have read its configuration earlier."""
-    features = rt.settings.features
-    return features.model_copy(update=reload.features) if reload is not None and worker.is_alive else features
 
 
 def _plans(rt: Runtime, worker: WorkerStatus, reload: Reload | None) -> Iterator[SourcePlan]:

@@ -95,6 +95,8 @@ def overview(rt: Runtime) -> Overview:
     hour, day = reports(rt, [HOUR, DAY])
     facts = gather(rt)
     counts = watch_counts(rt, facts.survey)
+    enabled, names = rt.enabled_sources(), dict.fromkeys([*rt.settings.sources, *sorted(facts.survey.sources())])
+    states = {name: {one.state: one.watches for one in counts if one.source == name} for name in names}
     found = []
     for host in hosts.rate_limited_or_down(now):
         until = hosts.paused_until(host, now)
@@ -109,7 +111,9 @@ def overview(rt: Runtime) -> Overview:
         worker=worker,
         clock_hold=clock_check.hold_text(worker.heartbeat, now),
         verdict=judge(facts),
-        sources=tuple(_sources(rt, counts, facts.survey)),
+        sources=tuple(
+            _source(name, name in enabled, facts.survey.of_source(name), states[name], now) for name in names
+        ),
         watches=tuple(counts),
         hosts=tuple(found),
         hour=hour,
@@ -122,13 +126,6 @@ def overview(rt: Runtime) -> Overview:
         quota=quota_schedule.forecast(rt, now),
         host_paces=tuple(host_paces(rt)),
     )
-
-
-def _sources(rt: Runtime, counts: list[WatchCount], found: WatchSurvey) -> list[SourceStatus]:
-    enabled, now = rt.enabled_sources(), rt.now()
-    names = dict.fromkeys([*rt.settings.sources, *sorted(found.sources())])
-    states = {name: {one.state: one.watches for one in counts if one.source == name} for name in names}
-    return [_source(name, name in enabled, found.of_source(name), states[name], now) for name in names]
 
 
 def _source(name: str, is_enabled: bool, found: WatchSurvey, states: dict[str, int], now: float) -> SourceStatus:

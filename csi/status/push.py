@@ -37,16 +37,17 @@ class PushFacts:
 
 
 def push_facts(rt: Runtime) -> PushFacts:
+    rows = [(row, watches.find(row.watch_id)) for row in subscriptions.every() if row.state != "ended"]
     return PushFacts(
-        tuple(_with_watch(row) for row in subscriptions.every() if row.state != "ended"),
+        tuple(
+            WatchSubscription(row, watch.source, watch_name(watch.name, watch.ref))
+            if watch
+            else WatchSubscription(row, "", "")
+            for row, watch in rows
+        ),
         tuple(inbound_endpoints.every()),
         tuple(inbound_messages.failed()),
     )
-
-
-def _with_watch(row: Subscription) -> WatchSubscription:
-    watch = watches.find(row.watch_id)
-    return WatchSubscription(row, watch.source if watch else "", watch_name(watch.name, watch.ref) if watch else "")
 
 
 def problems(facts: PushFacts, now: float) -> Iterator[Problem]:

@@ -106,7 +106,12 @@ def _not_read(plan: SourcePlan, facts: SystemFacts) -> Iterator[Problem]:
         return
     unexplained = [one for one in bad if not _is_reported(one, facts)]
     started_at = facts.worker.heartbeat.started_at if facts.worker.heartbeat else 0.0
-    since = [_bad_since(one, started_at, now) for one in unexplained]
+    since = [
+        one.health_since
+        if is_failing(one, now) and one.health_since is not None
+        else max(one.last_success_at or 0.0, started_at)
+        for one in unexplained
+    ]
     # A worker that has just started gets three intervals of each watch before operators are notified.
     lasting = [
         at
@@ -134,12 +139,6 @@ def _is_reported(watch: WatchTimes, facts: SystemFacts) -> bool:
         case "quota" | "budget":
             return facts.quota_left == 0
     return watch.error_kind == "denied" or watch.health == "outage"
-
-
-def _bad_since(watch: WatchTimes, started_at: float, now: float) -> float:
-    if is_failing(watch, now) and watch.health_since is not None:
-        return watch.health_since
-    return max(watch.last_success_at or 0.0, started_at)
 
 
 def _not_read_text(plan: SourcePlan, facts: SystemFacts, bad: Sequence[WatchTimes]) -> str:
@@ -387,13 +386,14 @@ def _common_error(watches: Iterable[WatchTimes]) -> str | None:
 
 
 def _names(watches: Sequence[WatchTimes], *, rhythm: bool = False) -> str:
-    shown = [f"{watch_name(one.name, one.ref)}{_rhythm(one) if rhythm else ''}" for one in watches[:NAMES]]
+    shown = [watch_name(one.name, one.ref) for one in watches[:NAMES]]
+    if rhythm:
+        shown = [
+            f"{name} (usually every {_span(one.usual_gap or 0.0)}, none for {_span(quiet_seconds(one) or 0.0)})"
+            for name, one in zip(shown, watches, strict=False)
+        ]
     more = f" and {len(watches) - NAMES:,} more" if len(watches) > NAMES else ""
     return ", ".join(shown) + more
-
-
-def _rhythm(watch: WatchTimes) -> str:
-    return f" (usually every {_span(watch.usual_gap or 0.0)}, none for {_span(quiet_seconds(watch) or 0.0)})"
 
 
 def _span(seconds: float) -> str:

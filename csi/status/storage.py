@@ -32,7 +32,10 @@ def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
     noted = damage.noted_fault(rt.settings.csi.state_dir)
     fault = noted or (database_faults.READ_ONLY if found.is_read_only else rt.process.database_fault)
     if fault is None and worker.heartbeat is not None and not worker.is_alive:
-        fault = _lock_fault(Path(rt.settings.csi.database_url))
+        try:
+            disk.check_write_lock(Path(rt.settings.csi.database_url))
+        except StoreError as error:
+            fault = database_faults.identify(error)
     return StorageStatus(
         nearly_full=disk.nearly_full(found, wanted) if found.free < wanted * MB else None,
         fault=fault,
@@ -40,11 +43,3 @@ def storage_status(rt: Runtime, worker: WorkerStatus) -> StorageStatus:
         free_mb=found.free // MB,
         log_mb=found.log // MB,
     )
-
-
-def _lock_fault(path: Path) -> DatabaseFault | None:
-    try:
-        disk.check_write_lock(path)
-    except StoreError as error:
-        return database_faults.identify(error)
-    return None

@@ -1,6 +1,5 @@
 """What happens next: planned polls, unsettled batches, the inbox, and the depth of the worker's queue."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from csi.runtime import Runtime
@@ -32,21 +31,16 @@ class Upcoming:
 def upcoming(rt: Runtime, limit: int = SHOWN) -> Upcoming:
     now = rt.now()
     due, soon = backlog_rows.due_counts(now, SOON)
+    planned = backlog_rows.planned_polls(limit)
+    states = states_by_id(rt, [poll.id for poll in planned])
     return Upcoming(
         now=now,
         worker=worker_status(rt),
         due=due,
         soon=soon,
         polling=backlog_rows.polls_running(now),
-        polls=tuple(_polls(rt, limit)),
+        polls=tuple(replace(poll, health=states.get(poll.id, poll.health)) for poll in planned),
         inbox=backlog_rows.inbox(),
         batches=tuple(backlog_rows.unsettled_batches(limit)),
         unsettled=backlog_rows.unsettled_counts(),
     )
-
-
-def _polls(rt: Runtime, limit: int) -> Iterator[PlannedPoll]:
-    planned = backlog_rows.planned_polls(limit)
-    states = states_by_id(rt, [poll.id for poll in planned])
-    for poll in planned:
-        yield replace(poll, health=states.get(poll.id, poll.health))

@@ -81,17 +81,15 @@ def judge(facts: SystemFacts) -> StatusVerdict:
         *_incidents(facts),
         *notification_problems.problems(facts.notifications),
     )
-    dated = tuple(replace(_with_since(one, facts), explained_by=explained_by(one, found)) for one in found)
+    # A problem whose first failure is not known has lasted since it was recorded as an alert.
+    began = [facts.alerts_since.get((one.id, one.subject)) if one.since is None else one.since for one in found]
+    dated = tuple(
+        replace(one, since=since, explained_by=explained_by(one, found))
+        for one, since in zip(found, began, strict=True)
+    )
     if any(problem.severity == "down" for problem in dated):
         return StatusVerdict("down", dated)
     return StatusVerdict("degraded" if any(problem.severity == "degraded" for problem in dated) else "ok", dated)
-
-
-def _with_since(problem: Problem, facts: SystemFacts) -> Problem:
-    """A problem whose first failure is not known has lasted since it was recorded as an alert."""
-    if problem.since is not None:
-        return problem
-    return replace(problem, since=facts.alerts_since.get((problem.id, problem.subject)))
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────

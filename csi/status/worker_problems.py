@@ -22,11 +22,14 @@ SET_CLOCK = "set the clock by NTP: `timedatectl set-ntp true`; the worker then c
 
 def problems(facts: SystemFacts) -> Iterator[Problem]:
     worker = facts.worker
+    # It could not do its work before the worker started, nor while the machine was suspended.
+    started_at = worker.heartbeat.started_at if worker.heartbeat else 0.0
+    notifier_since = max(worker.notifier_at or 0.0, started_at, worker.back_at or 0.0)
     if worker.problem is not None:
         yield _silent(worker)
     elif worker.stall.hung:
         yield _hung_threads(worker)
-    elif worker.notifier_at is not None and facts.now - _notifier_since(worker) > NOTIFIER_SECONDS:
+    elif worker.notifier_at is not None and facts.now - notifier_since > NOTIFIER_SECONDS:
         yield Problem(
             "notifier_silent",
             "notifier",
@@ -61,11 +64,12 @@ def _hung_threads(worker: WorkerStatus) -> Problem:
     since = min(since for _, since in worker.stall.hung)
     names = ", ".join(f"{count} in {task}" for task, count in sorted(counted.items()))
     number = len(worker.stall.hung)
+    hang = "1 thread of the worker hangs" if number == 1 else f"{number} threads of the worker hang"
     return Problem(
         "threads_hung",
         "worker",
         "degraded",
-        f"{_number(number)} ({names}), since {clock.iso(since)}",
+        f"{hang} ({names}), since {clock.iso(since)}",
         "the other threads work; the worker restarts itself when too few are left",
         f"{restart_worker(worker)}; its log line `thread hangs` says where",
         since,
@@ -90,13 +94,3 @@ def restart_worker(worker: WorkerStatus) -> str:
     is_silent = worker.age is None or abs(worker.age) > FRESH_SECONDS
     other = f", or end process {pid} (`kill {'-9 ' if is_silent else ''}{pid}`) and start it again" if pid else ""
     return f"restart it: `systemctl restart csi-worker`{other}"
-
-
-def _notifier_since(worker: WorkerStatus) -> float:
-    """When the notifier last did its work, or could have done it first: not while the machine was suspended."""
-    started_at = worker.heartbeat.started_at if worker.heartbeat else 0.0
-    return max(worker.notifier_at or 0.0, started_at, worker.back_at or 0.0)
-
-
-def _number(threads: int) -> str:
-    return "1 thread of the worker hangs" if threads == 1 else f"{threads} threads of the worker hang"
