@@ -172,17 +172,16 @@ def used(now: float, bucket: Bucket = "main") -> int:
 
 
 def today(now: float) -> QuotaDay:
-    return QuotaDay(day_of(now), used(now), day_starts(now), day_ends(now), _last_hour(now))
-
-
-def _last_hour(now: float) -> float | None:
-    """Units per second: this hour's, plus the part of the previous hour that lies within 60 minutes."""
     hour, into = int(now // HOUR), now % HOUR
     by_hour = {label: value for (_, label), value in counters.all_of(HOURLY).items()}
     before, ours = by_hour.get(str(hour - 1)), by_hour.get(str(hour), 0.0)
+    # This hour's units, plus the part of the previous hour that lies within 60 minutes.
+    per_second: float | None
     if before is not None:
-        return (ours + before * (1 - into / HOUR)) / HOUR
-    return ours / into if into >= 600 and ours else None
+        per_second = (ours + before * (1 - into / HOUR)) / HOUR
+    else:
+        per_second = ours / into if into >= 600 and ours else None
+    return QuotaDay(day_of(now), used(now), day_starts(now), day_ends(now), per_second)
 
 
 def _open_day(limit: int, now: float, bucket: Bucket) -> None:

@@ -114,7 +114,11 @@ def _copy_rows(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> 
     read = f'SELECT rowid, {listed} FROM "{table}" WHERE rowid >= ? ORDER BY rowid LIMIT ?'
     for rows in _readable(old, read, repair):
         repair.rows += new.executemany(insert, rows).rowcount
-    repair.lost = _count_lost(old, table, repair)
+    try:  # by the smallest index of the table, which is often readable where the rows are not
+        ((total,),) = old.execute(f'SELECT count(*) FROM "{table}"').fetchall()
+        repair.lost = max(int(total) - repair.rows, 0)
+    except sqlite3.DatabaseError:
+        repair.lost = None if repair.gaps else 0
     return repair
 
 
@@ -158,15 +162,6 @@ def _next_readable(old: sqlite3.Connection, read: str, start: int) -> int | None
         middle = (low + high) // 2
         low, high = (low, middle) if probe(middle) is not None else (middle + 1, high)
     return probe(high)
-
-
-def _count_lost(old: sqlite3.Connection, table: str, repair: TableRepair) -> int | None:
-    """By the smallest index of the table, which is often readable where the rows are not."""
-    try:
-        ((total,),) = old.execute(f'SELECT count(*) FROM "{table}"').fetchall()
-    except sqlite3.DatabaseError:
-        return None if repair.gaps else 0
-    return max(int(total) - repair.rows, 0)
 
 
 def make_consistent(

@@ -82,19 +82,16 @@ def add_many(new: Sequence[NewEvent]) -> dict[str, int]:
     """Store events. Returns their rows by event_id; one that is stored already has none."""
     found: dict[str, int] = {}
     for chunk in chunks(new, 50):
-        sql = _INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk)))
-        rows = fetch(sql, *(value for one in chunk for value in _values(one)))
+        values: list[Any] = []
+        for one in chunk:
+            it = one.event
+            values += (it.event_id, it.dedupe_key, it.source, it.event_type, it.occurred_at, it.received_at)
+            values += (_compact(it.subject), _compact(it.routing), _compact(it.metadata), it.raw_ref)
+            values += (it.contract_version, clock.iso(one.first_seen_at))
+            values += (one.watch_id, one.seq, one.tier, one.first_seen_at)
+        rows = fetch(_INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk))), *values)
         found |= {event_id: int(pk) for pk, event_id in rows}
     return found
-
-
-def _values(new: NewEvent) -> tuple[Any, ...]:
-    it = new.event
-    return (
-        *(it.event_id, it.dedupe_key, it.source, it.event_type, it.occurred_at, it.received_at),
-        *(_compact(it.subject), _compact(it.routing), _compact(it.metadata), it.raw_ref, it.contract_version),
-        *(clock.iso(new.first_seen_at), new.watch_id, new.seq, new.tier, new.first_seen_at),
-    )
 
 
 def mark_removed(dedupe_key: str, at: float) -> StoredEvent | None:

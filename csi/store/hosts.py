@@ -122,12 +122,11 @@ def recall(host: str, now: float, times: Callable[[int, float], list[float]], rn
     waiting = (Watch.host == host) & (Watch.state == "active") & _in_outage() & Watch.lease_token.is_null()
     ids = [row.id for row in Watch.select(Watch.id).where(waiting).order_by(Watch.id)]
     rng.shuffle(ids)
-    return sum(_sooner(watch_id, at) for watch_id, at in zip(ids, times(len(ids), now), strict=True))
-
-
-def _sooner(watch_id: int, at: float) -> int:
-    later = (Watch.id == watch_id) & (Watch.next_poll_at > at) & Watch.lease_token.is_null()
-    return int(Watch.update(next_poll_at=at, wake_at=at).where(later).execute())
+    recalled = 0
+    for watch_id, at in zip(ids, times(len(ids), now), strict=True):
+        later = (Watch.id == watch_id) & (Watch.next_poll_at > at) & Watch.lease_token.is_null()
+        recalled += Watch.update(next_poll_at=at, wake_at=at).where(later).execute()
+    return recalled
 
 
 def _is_old(moment: float | None, now: float) -> bool:

@@ -88,20 +88,17 @@ class NewItem:
 def put(watch: Watch, items: Iterable[NewItem], now: float) -> list[int]:
     """Store items in the order given. Returns the ids of those that were not waiting already. The caller wakes AT_ONCE
     of them a second, so that a flood from one source does not hold up the rest; those of one second share `wake_at`."""
-    rows = [_row(watch, item, now, place) for place, item in enumerate(items)]
+    rows: list[tuple[Any, ...]] = []
+    for place, item in enumerate(items):
+        # As ASCII, and whatever it holds as text: no lone surrogate or date object is a reason to lose an item.
+        payload, wake_at = json.dumps(item.payload, default=str), now + place // AT_ONCE + GRACE_SECONDS
+        rows.append((watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at))
     # Plain SQL: Peewee takes a second to write the statements for ten thousand rows.
     return sorted(
         item_id
         for chunk in chunks(rows)
         for item_id in column(INSERT.replace("{rows}", ", ".join([_ROW] * len(chunk))), *chain.from_iterable(chunk))
     )
-
-
-def _row(watch: Watch, item: NewItem, now: float, place: int) -> tuple[Any, ...]:
-    # As ASCII, and whatever it holds as text: neither a lone surrogate nor a date object is a reason to lose an item.
-    payload = json.dumps(item.payload, default=str)
-    wake_at = now + place // AT_ONCE + GRACE_SECONDS
-    return watch.id, item.key, item.event_type, item.occurred_at, payload, now, wake_at
 
 
 def claim(item_id: int, now: float, *, ahead: bool = False) -> list[ClaimedItem]:

@@ -183,7 +183,12 @@ def sync(wanted: Iterable[WantedWatch], now: float, held: Collection[tuple[str, 
     with writing():
         stored = {(row.source, row.ref): row for row in Watch.select()}
         keep = {(want.source, want.ref): want for want in wanted}
-        new = [_new_row(want, now) for place, want in keep.items() if place not in stored]
+        times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
+        new = [
+            {"source": want.source, "ref": want.ref, **want.values("config"), **times}
+            for place, want in keep.items()
+            if place not in stored
+        ]
         for chunk in chunks(new):
             # Conflicts are ignored: on PostgreSQL another worker that starts now may have inserted the same row.
             Watch.insert_many(chunk).on_conflict_ignore().execute()
@@ -202,14 +207,14 @@ def changed_options() -> dict[tuple[str, str], dict[str, Any]]:
     return {(row.source, row.ref): json.loads(row.options_json or "{}") for row in rows}
 
 
-def _new_row(wanted: WantedWatch, now: float) -> dict[str, Any]:
-    times = {"next_poll_at": now, "wake_at": now, "created_at": clock.iso(now)}
-    return {"source": wanted.source, "ref": wanted.ref, **wanted.values("config"), **times}
-
-
 def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: bool) -> dict[str, Any]:
     if wanted is not None:
-        values = wanted.values("config") | _due_again(row, wanted.interval, now)
+        values = wanted.values("config")
+        if row.state == "removed":
+            values |= {"state": "active", "next_poll_at": now, "wake_at": now}
+        elif row.health == "healthy" and row.next_poll_at > now + max(wanted.interval, row.planned_interval or 0):
+            # Its interval is shorter now.
+            values |= {"next_poll_at": now + wanted.interval, "wake_at": now + wanted.interval}
         values["name"] = wanted.name or row.title
         values |= {"removed_at": None, "removal_held_at": None}
         if row.origin != "config":
@@ -222,15 +227,6 @@ def _changes(row: Watch, wanted: WantedWatch | None, now: float, *, is_held: boo
     if is_held:
         return {"removal_held_at": row.removal_held_at or now}
     return {"state": "removed", "removed_at": now, "removal_held_at": None, "options_json": None}
-
-
-def _due_again(found: Watch, interval: float, now: float) -> dict[str, Any]:
-    """A watch that is configured again is due now; a healthy one is due earlier if its interval is shorter now."""
-    if found.state == "removed":
-        return {"state": "active", "next_poll_at": now, "wake_at": now}
-    if found.health == "healthy" and found.next_poll_at > now + max(interval, found.planned_interval or 0):
-        return {"next_poll_at": now + interval, "wake_at": now + interval}
-    return {}
 
 
 def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[str] | None = None) -> list[DueWatch]:
@@ -248,16 +244,17 @@ def plan_due(now: float, horizon: float, limit: int = 2000, sources: Sequence[st
     late = {watch_id: now + int(place / pace) for place, watch_id in enumerate(missed)}
     times = {row.id: late.get(row.id, row.next_poll_at) for row in rows}
     # Committed before the caller enqueues anything: if the process ends in between, `wake_at` repeats the wake-ups.
-    with writing():
-        return [DueWatch(row.id, times[row.id]) for row in rows if _mark_woken(row, times[row.id], now)]
-
-
-def _mark_woken(row: _Ahead, at: float, now: float) -> bool:
-    # A watch that is spread is due at its new time: an older wake-up of it that is still in the queue does nothing.
-    next_at = at if at > max(row.next_poll_at, now) else row.next_poll_at
-    # Changes nothing if another planner was faster: then `wake_at` differs, and that planner wakes the watch.
+    woken = []
     sql = "UPDATE watches SET wake_at = ?, next_poll_at = ? WHERE id = ? AND wake_at = ?"
-    return bool(changed(sql, max(at, now) + REWAKE_SECONDS, next_at, row.id, row.wake_at))
+    with writing():
+        for row in rows:
+            at = times[row.id]
+            # A watch that is spread is due at its new time: an older wake-up, still in the queue, does nothing.
+            next_at = at if at > max(row.next_poll_at, now) else row.next_poll_at
+            # Changes nothing if another planner was faster: then `wake_at` differs, and that planner wakes the watch.
+            if changed(sql, max(at, now) + REWAKE_SECONDS, next_at, row.id, row.wake_at):
+                woken.append(DueWatch(row.id, at))
+    return woken
 
 
 def reset_future_times(now: float) -> int:

@@ -30,15 +30,11 @@ def remove(channel_id: str, now: float) -> dict[str, int] | None:
         sql = """UPDATE jobs SET status = 'completed', completed_at = ?, changed_at = ?
             WHERE channel_id = ? AND status IN ('pending', 'failed')"""
         run(sql, now, now, channel_id)
-    removed = {table: _delete(table, sql, channel_id) for table, sql in _KEYS.items()}
+    removed = dict.fromkeys(_KEYS, 0)
+    for table, keys in _KEYS.items():
+        while ids := column(f"{keys} LIMIT ?", channel_id, CHUNK):
+            with writing():
+                removed[table] += changed(f"DELETE FROM {table} WHERE id IN ({marks(ids)})", *ids)
     with writing():
         removed["channels"] = changed("DELETE FROM channels WHERE id = ?", channel_id)
     return removed
-
-
-def _delete(table: str, keys: str, channel_id: str) -> int:
-    total = 0
-    while ids := column(f"{keys} LIMIT ?", channel_id, CHUNK):
-        with writing():
-            total += changed(f"DELETE FROM {table} WHERE id IN ({marks(ids)})", *ids)
-    return total

@@ -133,22 +133,14 @@ def send_counts(since: float, unread: Sequence[str] = ()) -> SendCounts:
         if status == 409:
             reported += size
         elif name not in unread:
-            reported += _reported(answer or "", dead)
-    return SendCounts(attempted - refused, reported, _possible(since), resent)
-
-
-def _reported(answer: str, refused: int) -> int:
-    """Only the beginning of a long answer is stored: its `rejected` counts more than the errors that are left of it."""
-    rejected = re.search(r'"rejected":\s*(\d{1,6})', answer)
-    return max(answer.count(DUPLICATE), int(rejected[1]) - refused if rejected else 0)
-
-
-def _possible(since: float) -> int:
-    sql = (
+            # Only the beginning of a long answer is stored: its `rejected` counts more than the errors that are left.
+            rejected = re.search(r'"rejected":\s*(\d{1,6})', answer or "")
+            reported += max((answer or "").count(DUPLICATE), int(rejected[1]) - dead if rejected else 0)
+    possible = (
         "SELECT COUNT(DISTINCT be.event_pk) FROM delivery_attempts a JOIN batch_events be ON be.batch_id = a.batch_id "
         f"JOIN batches b ON b.id = a.batch_id WHERE {_SINCE} AND {_UNSURE} AND NOT {_RESENT} AND EXISTS ("
         "SELECT 1 FROM batch_events again JOIN delivery_attempts later ON later.batch_id = again.batch_id "
         "JOIN batches b ON b.id = again.batch_id WHERE again.event_pk = be.event_pk AND later.id > a.id "
         f"AND later.outcome IN ('delivered', 'partial') AND NOT {_RESENT})"
     )
-    return number(sql, since)
+    return SendCounts(attempted - refused, reported, number(possible, since), resent)

@@ -53,11 +53,11 @@ def every(channel_source: str) -> list[WatchRow]:
     rows = fetch_all(WatchRow, sql, channel_source)
     watched = {row.channel_id for row in rows if row.channel_id}
     lone = fetch("SELECT id, title, status, subscriber_count FROM channels ORDER BY title, id")
-    return [*rows, *(_unwatched(channel_source, *row) for row in lone if row[0] not in watched)]
-
-
-def _unwatched(source: str, channel_id: str, title: str, status: str, subscribers: int | None) -> WatchRow:
-    return WatchRow(
-        id=0, source=source, ref=channel_id, name=title or None, origin="catalogue", state="unwatched",
-        health="healthy", channel_id=channel_id, tracking=status, subscribers=subscribers,
-    )  # fmt: skip
+    for channel_id, title, status, subscribers in lone:
+        if channel_id not in watched:
+            unwatched = WatchRow(
+                id=0, source=channel_source, ref=channel_id, name=title or None, origin="catalogue", state="unwatched",
+                health="healthy", channel_id=channel_id, tracking=status, subscribers=subscribers,
+            )  # fmt: skip
+            rows.append(unwatched)
+    return rows
