@@ -86,17 +86,23 @@ def check(rt: Runtime, name: str) -> Checkup:
     if not (destination.receiver.url and destination.receiver.key):
         raise MissingSetting(f"delivery to {name} is not configured: its endpoint or its secret is not set")
     known = destinations.get(name).json_form
-    first = _ask(rt, destination, _first_form(destination, known), {})
+    first = _ask(rt, destination, destination.form(known), {})
     forms, words = _find_forms(rt, destination, first, known)
     row = _note(rt, name, first)
+    if not first.is_let_in:
+        text, remedy = explain(first), failure_cause(getattr(first.verdict, "reason", None)).remedy
+    elif refuses_events(row):
+        text, remedy = explain_refusal(row), failure_cause(row.reason).remedy
+    else:
+        text, remedy = explain(first), None
     return Checkup(
         destination=name,
         url=destination.address,
         is_good=first.is_let_in and not refuses_events(row),
         status=first.status,
         seconds=first.seconds,
-        text=explain(first) if not (first.is_let_in and refuses_events(row)) else explain_refusal(row),
-        remedy=_remedy(first, row),
+        text=text,
+        remedy=remedy,
         forms=forms,
         forms_text=words,
         clock_ahead=first.clock_ahead,
@@ -154,12 +160,6 @@ def explain_refusal(row: DestinationRow) -> str:
     return f"address, token and signature are right, but {in_words(row.reason)}"
 
 
-def _remedy(first: Exchange, row: DestinationRow) -> str | None:
-    if first.is_let_in:
-        return failure_cause(row.reason).remedy if refuses_events(row) else None
-    return failure_cause(getattr(first.verdict, "reason", None)).remedy
-
-
 def _find_forms(rt: Runtime, destination: Destination, first: Exchange, known: str | None) -> tuple[Forms, str]:
     if not first.is_let_in:
         return "unknown", "not known while the receiver rejects every request"
@@ -194,12 +194,6 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
     return exchange
 
 
-def _first_form(destination: Destination, known: str | None) -> Form:
-    if destination.canonical_json != "auto":
-        return destination.canonical_json
-    return "utf8" if known == "utf8" else "ascii"
-
-
 # ── in words; pure ──────────────────────────────────────────────────────────────────────────────────────
 
 _WORDS = {
@@ -227,17 +221,13 @@ def explain(exchange: Exchange) -> str:
             word = next((words for name, words in _WORDS.items() if name in reason), None)
             return f"refused ({reason}): {word}" if word else in_words(reason)
         case Transient(reason):
-            return _explain_transient(exchange, reason)
-
-
-def _explain_transient(exchange: Exchange, reason: str) -> str:
-    if isinstance(exchange.answer, NetError):
-        words = failure_cause(reason).words
-        return words if words.startswith("no answer") else f"no answer: {words}"
-    if exchange.answer.status < 300:
-        answered = f"it answers http {exchange.answer.status}, but not as docs/contract.md requires ({reason})"
-        return f"{answered}: check that this is the right service"
-    return f"{in_words(reason)}; events stay pending and are retried"
+            if isinstance(exchange.answer, NetError):
+                words = failure_cause(reason).words
+                return words if words.startswith("no answer") else f"no answer: {words}"
+            if exchange.answer.status < 300:
+                answered = f"it answers http {exchange.answer.status}, but not as docs/contract.md requires ({reason})"
+                return f"{answered}: check that this is the right service"
+            return f"{in_words(reason)}; events stay pending and are retried"
 
 
 def explain_clock(ahead: float | None) -> str:

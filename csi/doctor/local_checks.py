@@ -53,7 +53,12 @@ def check_state(settings: Settings) -> Iterator[Finding]:
     """The directory of database, queue and locks."""
     home = settings.csi.state_dir
     if not home.exists():
-        yield _absent_state(home)
+        parent = next(folder for folder in home.absolute().parents if folder.exists())
+        if os.access(parent, os.W_OK | os.X_OK):
+            yield Finding("state", "ok", f"{home} does not exist yet; the worker creates it")
+        else:
+            remedy = f"make it for the user of the worker: `install -d -m 0700 {home}`; or set csi.state_dir"
+            yield Finding("state", "fail", f"{home} does not exist, and this user may not create it", remedy)
         return
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
         text = f"{home} is no directory that this user may write"
@@ -61,14 +66,6 @@ def check_state(settings: Settings) -> Iterator[Finding]:
         return
     faults = [*_open_to_others(home), *_foreign_files(home)]
     yield from faults or [Finding("state", "ok", f"{home} is private and writable")]
-
-
-def _absent_state(home: Path) -> Finding:
-    parent = next(folder for folder in home.absolute().parents if folder.exists())
-    if os.access(parent, os.W_OK | os.X_OK):
-        return Finding("state", "ok", f"{home} does not exist yet; the worker creates it")
-    remedy = f"make it for the user of the worker: `install -d -m 0700 {home}`; or set csi.state_dir"
-    return Finding("state", "fail", f"{home} does not exist, and this user may not create it", remedy)
 
 
 def _open_to_others(home: Path) -> Iterator[Finding]:

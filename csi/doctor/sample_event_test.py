@@ -6,7 +6,7 @@ from csi import clock
 from csi.body_template.sample import SAMPLE_EVENT
 from csi.emitter import http
 from csi.emitter.failure_cause import failure_cause, in_words
-from csi.emitter.verdict import Delivered, PerEvent, Refused, Verdict, judge
+from csi.emitter.verdict import Delivered, PerEvent, Refused, judge
 from csi.ingester.signature import new_request_id
 from csi.net import HttpResponse
 from csi.runtime import Runtime
@@ -47,23 +47,18 @@ def send_sample(rt: Runtime, name: str) -> SampleTest:
     verdict = judge(answer, 1, ended, destination.profile.answers)
     is_good = isinstance(verdict, Delivered) or (isinstance(verdict, PerEvent) and not verdict.refused)
     status = answer.status if isinstance(answer, HttpResponse) else None
-    reason = "" if is_good else _reason(verdict)
+    if is_good:
+        reason, text = "", "the sample event was accepted"
+    elif isinstance(verdict, PerEvent):
+        said = verdict.refused[0] or "refused"
+        reason, text = f"http 207: {said}", f"it refuses the event; it says: {said}"
+    else:
+        reason = getattr(verdict, "reason", "")
+        # Where the receiver objects to this event, its words say why.
+        text = in_words(reason)
+        if not isinstance(verdict, Refused):
+            text += f"; {failure_cause(reason).remedy}"
     with writing():
         outcome = "test_ok" if is_good else "test_failed"
         attempts.finish(attempt_id, outcome, ended, status=status, reason=reason)
-    text = "the sample event was accepted" if is_good else _explained(verdict, reason)
     return SampleTest(name, destination.address, is_good, status, ended - now, text)
-
-
-def _reason(verdict: Verdict) -> str:
-    if isinstance(verdict, PerEvent):
-        return f"http 207: {verdict.refused[0] or 'refused'}"
-    return getattr(verdict, "reason", "")
-
-
-def _explained(verdict: Verdict, reason: str) -> str:
-    """With a remedy, but where the receiver objects to this event: its words say why."""
-    if isinstance(verdict, PerEvent):
-        return f"it refuses the event; it says: {verdict.refused[0] or 'refused'}"
-    words = in_words(reason)
-    return words if isinstance(verdict, Refused) else f"{words}; {failure_cause(reason).remedy}"

@@ -15,7 +15,6 @@ from csi.runtime import Runtime
 from csi.status.delivery_problems import CERTIFICATE_DAYS, CERTIFICATE_LAST_DAYS, DAY, certificate_text
 from csi.status.destinations import STATE_TEXTS, all_destinations
 from csi.status.facts import SystemFacts
-from csi.status.notification_problems import NotificationFacts
 from csi.status.problems import Problem
 from csi.status.sidecar import sidecar_address
 from csi.status.verdict import REPLAY_DEAD_LETTERS, judge
@@ -69,19 +68,16 @@ def _judge_receiver(one: Checkup, now: float) -> Iterator[Finding]:
     if one.note is not None:
         remedy = "let it answer `accepted` and `rejected` (docs/contract.md), or compare its own count with `csi slo`"
         yield Finding("receiver", "warn", f"{one.destination}: {one.note}", remedy)
-    if one.certificate_expires_at is not None:
-        yield _judge_certificate(one.destination, one.certificate_expires_at, now)
+    if (expires_at := one.certificate_expires_at) is not None:
+        text = f"{one.destination}: its certificate {certificate_text(expires_at, now)}"
+        if expires_at - now >= CERTIFICATE_DAYS * DAY:
+            yield Finding("certificate", "ok", text)
+        else:
+            severity: Level = "fail" if expires_at - now < CERTIFICATE_LAST_DAYS * DAY else "warn"
+            yield Finding("certificate", severity, text, "renew the receiver's certificate")
     if one.clock_ahead is not None and abs(one.clock_ahead) > CLOCK_SECONDS:
         level: Level = "fail" if abs(one.clock_ahead) > TOLERANCE_SECONDS else "warn"
         yield Finding("clock", level, f"{one.destination}: {one.clock_text}", SET_CLOCKS)
-
-
-def _judge_certificate(name: str, expires_at: float, now: float) -> Finding:
-    left, text = expires_at - now, f"{name}: its certificate {certificate_text(expires_at, now)}"
-    if left >= CERTIFICATE_DAYS * DAY:
-        return Finding("certificate", "ok", text)
-    level: Level = "fail" if left < CERTIFICATE_LAST_DAYS * DAY else "warn"
-    return Finding("certificate", level, text, "renew the receiver's certificate")
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +171,11 @@ def check_verdict(rt: Runtime, facts: SystemFacts, *, online: bool) -> Iterator[
     if "worker" not in checks:
         yield Finding("worker", "ok", f"alive; last heartbeat {max(facts.worker.age or 0.0, 0.0):.0f} s ago")
     if "notify" not in checks:
-        yield Finding("notify", "ok", _notified(facts.notifications))
+        text, sent = "notifications are switched off (notify.enabled)", facts.notifications
+        if sent.is_on:
+            heartbeat = "the heartbeat URL is set" if sent.has_heartbeat_url else "no heartbeat URL is set"
+            text = f"notifications go to {', '.join(sent.targets) or 'no target'}; {heartbeat}"
+        yield Finding("notify", "ok", text)
     failing = {one.subject for one in problems if one.kind.check == "delivery"}
     for target in all_destinations(rt):
         is_fine = target.state in ("accepting", "untested", "throttled") and target.name not in failing
@@ -225,13 +225,6 @@ def _finding(one: Problem) -> Finding:
     level: Level = "fail" if is_fault else "warn"
     text = f"{one.what_and_why}; {one.effect}" + (f"; {one.affected}" if one.affected else "")
     return Finding("clock" if is_clock else one.kind.check, level, text, one.remedy, one.id, one.runbook)
-
-
-def _notified(found: NotificationFacts) -> str:
-    if not found.is_on:
-        return "notifications are switched off (notify.enabled)"
-    heartbeat = "the heartbeat URL is set" if found.has_heartbeat_url else "no heartbeat URL is set"
-    return f"notifications go to {', '.join(found.targets) or 'no target'}; {heartbeat}"
 
 
 def check_sidecar(rt: Runtime, configured: str) -> Iterator[Finding]:

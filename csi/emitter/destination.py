@@ -14,6 +14,7 @@ from csi.config.settings import Settings
 from csi.config.weekly_windows import windows_end
 from csi.emitter.http import Receiver
 from csi.emitter.profile import Profile
+from csi.ingester.signature import Form
 
 DEFAULT = "default"
 """The destination of `ua_endpoint`."""
@@ -94,6 +95,12 @@ class Destination:
     def batch_size(self, lane: str) -> int:
         """Events in one request of this lane."""
         return min(self.tiers.of(lane).batch_size, self.max_events_per_request)
+
+    def form(self, verified: str | None) -> Form:
+        """The form of JSON to send: as configured, or what the receiver has verified."""
+        if self.canonical_json != "auto":
+            return self.canonical_json
+        return "utf8" if verified == "utf8" else "ascii"
 
     def quiet_until(self, now: float) -> float | None:
         """When the quiet hours that have begun end; None: events may be sent."""

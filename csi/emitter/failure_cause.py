@@ -142,13 +142,19 @@ def failure_cause(reason: str | None) -> FailureCause:
     """What this reason means. An unknown one, and none at all, is a failing receiver."""
     reason = reason or ""
     if off := _CLOCK.search(reason):
-        return _clock_cause(int(off["off"]))
+        ahead = int(off["off"])
+        way = "ahead of" if ahead > 0 else "behind"
+        clocks = f"the receiver's clock is {abs(ahead)} s {way} ours; {TOLERANCE_SECONDS} s are allowed"
+        return FailureCause(f"authentication failed (401): {clocks}", SET_CLOCKS, CLOCK, is_proven=True)
     if reason.startswith(REFUSES_ALL):
         return _refuses_all(reason)
     if found := _HTTP.fullmatch(reason):
         return _status_cause(int(found["status"]))
-    if reason in (NO_OK, NO_SUM):
-        return _answer_cause(reason)
+    if reason == NO_OK:
+        remedy = f"{_IS_ANOTHER_SERVICE}; {_STATUS_COUNTS}"
+        return FailureCause('its answer is not JSON with "ok": true', remedy, ADDRESS)
+    if reason == NO_SUM:
+        return FailureCause("the counts in its answer do not add up", "correct the receiver's answer", AWAY)
     kind, _, words = reason.partition(": ")
     known = _KINDS.get(kind)
     if known is None:
@@ -176,13 +182,6 @@ def without_code(reason: str) -> str:
     return failure_cause(reason).words if reason.partition(": ")[0] in _KINDS else reason
 
 
-def _clock_cause(ahead: int) -> FailureCause:
-    way = "ahead of" if ahead > 0 else "behind"
-    allowed = f"{TOLERANCE_SECONDS} s are allowed"
-    words = f"authentication failed (401): the receiver's clock is {abs(ahead)} s {way} ours; {allowed}"
-    return FailureCause(words, SET_CLOCKS, CLOCK, is_proven=True)
-
-
 def _refuses_all(reason: str) -> FailureCause:
     if "template: " in reason:
         return failure_cause(reason.removeprefix(f"{REFUSES_ALL}: "))
@@ -204,10 +203,3 @@ def _status_cause(status: int) -> FailureCause:
         return FailureCause(f"the receiver fails ({status})", _REPAIR, AWAY)
     words = f"it refuses every request ({status}): the receiver or its authentication is misconfigured"
     return FailureCause(words, f"correct the receiver, or {_ADDRESS_SETTING}", AUTHENTICATION, is_proven=True)
-
-
-def _answer_cause(reason: str) -> FailureCause:
-    if reason == NO_OK:
-        words = 'its answer is not JSON with "ok": true'
-        return FailureCause(words, f"{_IS_ANOTHER_SERVICE}; {_STATUS_COUNTS}", ADDRESS)
-    return FailureCause("the counts in its answer do not add up", "correct the receiver's answer", AWAY)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from csi import clock
 from csi.config.delivery_settings import STREAM
 from csi.emitter import http
-from csi.emitter.destination import Destination
 from csi.emitter.verdict import Delivered, PerEvent, Refused, Throttled, judge
 from csi.exclusive_section import DELIVERY_SECTION
 from csi.ingester.signature import Form, canonical, new_request_id
@@ -118,7 +117,7 @@ def _claim(rt: Runtime, found: Batch | None, sending: list[Sending]) -> ClaimedB
     if batch.crashes >= settle.MAX_CRASHES or not rows:
         settle.quarantine(batch, rows, now)
         return None
-    form, request_id = _form(destination, row), new_request_id()
+    form, request_id = destination.form(row.json_form), new_request_id()
     attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
     return ClaimedBatch(batch, rows, destination, attempt_id, request_id, form)
 
@@ -204,13 +203,6 @@ def _send(rt: Runtime, claimed: ClaimedBatch, timeout: float | None = None) -> A
     return AttemptResult(claimed.attempt_id, claimed.form, now, answer, verdict)
 
 
-def _form(destination: Destination, row: DestinationRow) -> Form:
-    setting = destination.canonical_json
-    if setting != "auto":
-        return setting
-    return "utf8" if row.json_form == "utf8" else "ascii"
-
-
 def probe(rt: Runtime, name: str) -> list[Wake]:
     """Ask a receiver behind an open circuit with an empty batch: where dead letters have to go first, which have used
     up their attempts, while the canary waits for its next attempt, and where no event is due. No event's attempt is
@@ -258,7 +250,7 @@ class EmptyRequest:
 
 
 def _start_empty(rt: Runtime, row: DestinationRow) -> EmptyRequest:
-    form, request_id, now = _form(rt.destinations[row.destination], row), new_request_id(), rt.now()
+    form, request_id, now = rt.destinations[row.destination].form(row.json_form), new_request_id(), rt.now()
     return EmptyRequest(attempts.start(None, row.destination, request_id, 1, form, now), request_id, form, now)
 
 
