@@ -212,22 +212,16 @@ def _validate(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels
     with_variables = (*blocks.values(), *checked.delivery.destinations.values(), checked.web)
     variables = {name for block in with_variables for name in variable_names(block)}
     named = {name: secret for name in sorted(variables) if (secret := take_secret(draft, name, env)) is not None}
-    _check_destinations(draft, checked.delivery.destinations, named)
+    # Templates that fail with a sample event, and secrets of the wrong form
+    for name, given in checked.delivery.destinations.items():
+        path = ("delivery", "destinations", name)
+        for key, fault in destination_faults(given, named):
+            draft.problems.append(ConfigProblem(fault, position_of(draft, (*path, key)), (*path, key)))
     if draft.problems:
         return None
     secrets = EnvironmentSecrets(named=named, **{field: draft.secrets.get(name) for name, field in SECRETS.items()})
     shared = {name: getattr(checked, name) for name in ConfigFile.model_fields}
     return Settings(**shared, sources=blocks, secrets=secrets)
-
-
-def _check_destinations(
-    draft: ConfigDraft, destinations: Mapping[str, DestinationSettings], secrets: Mapping[str, SecretStr]
-) -> None:
-    """Report templates that fail with a sample event, and secrets of the wrong form."""
-    for name, given in destinations.items():
-        path = ("delivery", "destinations", name)
-        for key, fault in destination_faults(given, secrets):
-            draft.problems.append(ConfigProblem(fault, position_of(draft, (*path, key)), (*path, key)))
 
 
 def destination_faults(given: DestinationSettings, secrets: Mapping[str, SecretStr]) -> Iterator[tuple[str, str]]:

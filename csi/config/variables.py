@@ -92,7 +92,12 @@ class UnsetVariable(LookupError):
 def fill(document: YamlDocument, env: Environment) -> ConfigDraft:
     """The file with its variables expanded and the environment's overrides. Problems are collected, never raised."""
     draft = ConfigDraft(document, document.data, list(document.problems))
-    _refuse_passwords(draft)
+    for path in _URL_KEYS:
+        raw = _look(draft.data, path)
+        password = url_password(raw) if isinstance(raw, str) else None
+        if password and "${" not in password:  # a password in a URL of the file is a secret in the file (PRD FR-6.2)
+            name = next(name for name, place in OVERRIDES.items() if place == path)
+            _add_problem(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
     for path, name in SECRET_KEYS.items():
         _take_secret_key(draft, path, name, env)
     skipped = {path for name, path in OVERRIDES.items() if is_set(name, env)}
@@ -174,16 +179,6 @@ def _expand_all(draft: ConfigDraft, value: Any, path: KeyPath, env: Environment,
 
 def _add_problem(draft: ConfigDraft, path: KeyPath, text: str) -> None:
     draft.problems.append(ConfigProblem(text, draft.document.values.get(path), path))
-
-
-def _refuse_passwords(draft: ConfigDraft) -> None:
-    """A password in a URL of the file is a secret in the file (PRD FR-6.2)."""
-    for path in _URL_KEYS:
-        raw = _look(draft.data, path)
-        found = url_password(raw) if isinstance(raw, str) else None
-        if found and "${" not in found:
-            name = next(name for name, place in OVERRIDES.items() if place == path)
-            _add_problem(draft, path, f"a password does not belong in the file; write ${{VARIABLE}} or set {name}")
 
 
 def _take_secret_key(draft: ConfigDraft, path: KeyPath, name: str, env: Environment) -> None:

@@ -72,12 +72,19 @@ class PostConnections:
         stream, is_kept = self._take(origin) or self._connect(origin, connect), False
         try:
             with suppress(httpcore.WriteError):  # a server may answer and close before it has read the whole request
-                _write(stream, request_head(method, url, headers, len(body)), body)
+                head = request_head(method, url, headers, len(body))
+                if len(body) <= PIECE:  # a small request is one packet
+                    stream.write(head + body)
+                else:
+                    stream.write(head)
+                    stream.write(body)
             answer, is_kept = _read(stream, limit, where)
             return answer
         finally:
             if is_kept:
-                self._keep(origin, stream)
+                with self._lock:
+                    self._idle.append((time.monotonic() + KEEPALIVE_SECONDS, origin, stream))
+                    self._close_expired()
             else:
                 stream.close()
 
@@ -109,11 +116,6 @@ class PostConnections:
                 return found[2]
             found[2].close()
 
-    def _keep(self, origin: httpx.URL, stream: DeadlineStream) -> None:
-        with self._lock:
-            self._idle.append((time.monotonic() + KEEPALIVE_SECONDS, origin, stream))
-            self._close_expired()
-
     def _close_expired(self) -> None:
         now = time.monotonic()
         while self._idle and (self._idle[0][0] <= now or len(self._idle) > self._most):
@@ -137,15 +139,6 @@ def request_head(method: str, url: httpx.URL, headers: Mapping[str, str], length
     target, host = url.raw_path.decode("ascii"), url.netloc.decode("ascii")
     head = [f"{method} {target} HTTP/1.1", f"Host: {host}", *lines, f"Content-Length: {length}", "", ""]
     return "\r\n".join(head).encode("latin-1")
-
-
-def _write(stream: DeadlineStream, head: bytes, body: bytes) -> None:
-    """A small request is one packet."""
-    if len(body) <= PIECE:
-        stream.write(head + body)
-    else:
-        stream.write(head)
-        stream.write(body)
 
 
 def _read(stream: DeadlineStream, limit: int, where: str) -> tuple[Answer, bool]:
