@@ -140,7 +140,11 @@ def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> 
 def works(rt: Runtime, queue: Queue) -> list[Work]:
     """Running first, then pending, then scheduled."""
     running = [_running(leased, rt.now()) for leased in backlog_rows.running()]
-    return [*running, *(_queued(rt, one) for one in queue.messages)]
+    waiting = []
+    for one in queue.messages:
+        why = backlog.with_worker(_reason(rt, one), worker.worker_status(rt)).timed(rt.now())
+        waiting.append(Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at))
+    return [*running, *waiting]
 
 
 def _running(leased: LeasedRow, now: float) -> Work:
@@ -150,11 +154,6 @@ def _running(leased: LeasedRow, now: float) -> Work:
     else:
         why = f"leased by process {leased.holder} for at most {ago(leased.lease_until - now)} more"
     return Work("running", None, task, str(leased.id), leased.what, why, None, leased.holder)
-
-
-def _queued(rt: Runtime, one: Queued) -> Work:
-    why = backlog.with_worker(_reason(rt, one), worker.worker_status(rt)).timed(rt.now())
-    return Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at)
 
 
 def _reason(rt: Runtime, one: Queued) -> backlog.Reason:

@@ -35,7 +35,9 @@ class JsonSerializer:
         if any(getattr(message, name) is not None for name in _NOT_SENT):
             raise TypeError("a message carries one task; pipelines, error handlers and chords are not supported")
         fields = {name: value for name in _FIELDS if (value := getattr(message, name)) is not None}
-        times = {name: _iso(fields[name]) for name in _TIMES if isinstance(fields.get(name), datetime)}
+        moments = {name: at for name in _TIMES if isinstance(at := fields.get(name), datetime)}
+        # Huey's times are naive and mean UTC; the message states the zone.
+        times = {name: (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat() for name, at in moments.items()}
         body = json.dumps(fields | times, allow_nan=False, separators=(",", ":")).encode()
         return PREFIX + self._signature(body) + b":" + body
 
@@ -66,11 +68,6 @@ class JsonSerializer:
 def is_from_1_0(data: bytes) -> bool:
     """Whether version 1.0.0 wrote this message: a pickle, a colon, and a SHA-1 signature. It is not opened."""
     return isinstance(data, bytes) and _SIGNED_PICKLE.fullmatch(data) is not None
-
-
-def _iso(moment: datetime) -> str:
-    """Huey's times are naive and mean UTC; the message states the zone."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 def _utc(text: str) -> datetime:

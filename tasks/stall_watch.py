@@ -83,8 +83,14 @@ class StallWatch:
         state = (self.stall, *hung)
         if state == self._stored or (self.stall is None and not hung and not is_proven):
             return
+        stored = None
+        if self.stall or hung:
+            # Numbers and names of tasks only: health pages show it.
+            since = None if self.stall is None else rt.now() - (time.monotonic() - self.stall.since)
+            threads = [{"task": task.task, "since": rt.now() - task.seconds} for task in self._hung.values()]
+            stored = json.dumps({"reason": self.stall and self.stall.reason, "since": since, "hung": threads})
         with writing():
-            heartbeats.note_stall(WORKER, self._as_json(rt) if self.stall or hung else None)
+            heartbeats.note_stall(WORKER, stored)
         self._stored = state
 
     def must_end(self, looped_at: float, database_failed_at: float) -> str | None:
@@ -97,12 +103,6 @@ class StallWatch:
         if self.stall is not None and self.stall.ends_by_restart and now - self.stall.since > RESTART_SECONDS:
             return self.stall.reason
         return None
-
-    def _as_json(self, rt: Runtime) -> str:
-        """Numbers and names of tasks only: health pages show it."""
-        since = None if self.stall is None else rt.now() - (time.monotonic() - self.stall.since)
-        hung = [{"task": task.task, "since": rt.now() - task.seconds} for task in self._hung.values()]
-        return json.dumps({"reason": self.stall and self.stall.reason, "since": since, "hung": hung})
 
     def _log_hung(self, running: list[RunningTask]) -> None:
         hung = {task.ident: task for task in running if task.is_hung}

@@ -47,15 +47,14 @@ def where(ident: int) -> str:
     frame = sys._current_frames().get(ident)
     if frame is None:
         return ""
-    calls = traceback.extract_stack(frame)[-FRAMES:]
-    return " < ".join(f"{_short(call.filename)}:{call.lineno} {call.name}" for call in reversed(calls))
+    calls = []
+    for call in reversed(traceback.extract_stack(frame)[-FRAMES:]):
+        path = call.filename.removeprefix(f"{_CODE}/").rpartition("site-packages/")[2]
+        calls.append(f"{path}:{call.lineno} {call.name}")
+    return " < ".join(calls)
 
 
 def where_named(thread: str) -> str:
     """The same, by the thread's name."""
     found = (one.ident for one in threading.enumerate() if one.name == thread and one.ident is not None)
     return where(next(found, 0))
-
-
-def _short(path: str) -> str:
-    return path.removeprefix(f"{_CODE}/").rpartition("site-packages/")[2]

@@ -39,7 +39,11 @@ def reload(rt: Runtime, load: Callable[[], Settings] = load_settings) -> Runtime
         schedule.sync_watches(fresh)
         quota_schedule.wake_throttled(fresh)
     except CsiError as error:
-        _refuse(rt, redact(str(error)))
+        reason = redact(str(error))
+        with writing():
+            _note_in_force(rt, reason)
+            counters.add("config_reloads", label="refused")
+        log.error("configuration could not be reloaded; the old one stays", error=reason)
         return rt
     if rt.net.guard is not None:
         rt.net.guard.allow(fresh.settings.net.allowed_private_hosts)
@@ -113,10 +117,3 @@ def _accept(fresh: Runtime, fixed: list[str]) -> None:
         )
     schedule.warn_wrong_ids(fresh)
     quota_schedule.warn_infeasible(fresh)
-
-
-def _refuse(rt: Runtime, error: str) -> None:
-    with writing():
-        _note_in_force(rt, error)
-        counters.add("config_reloads", label="refused")
-    log.error("configuration could not be reloaded; the old one stays", error=error)

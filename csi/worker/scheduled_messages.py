@@ -1,6 +1,6 @@
 """Messages at set times: a weekly test, and a daily summary of what no alert reports."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -8,7 +8,7 @@ from csi.notification_sending import HOLD_SECONDS, RETRY_SECONDS, Message
 from csi.notifications import Target
 from csi.runtime import Runtime
 from csi.status.facts import gather
-from csi.status.verdict import REPLAY_DEAD_LETTERS, StatusVerdict, judge
+from csi.status.verdict import REPLAY_DEAD_LETTERS, judge
 from csi.store import scheduled_messages
 from csi.store.db import writing
 from csi.worker.notification_sending import sender
@@ -65,21 +65,14 @@ def weekly_test(rt: Runtime, moment: float) -> Message:
 def daily_summary(rt: Runtime, moment: float) -> Message | None:
     """None: nothing to report."""
     facts = gather(rt)
-    lines = [*_dead_letters(facts.dead_letters), *_problems(judge(facts))]
+    lines = []
+    if facts.dead_letters:
+        lines.append(f"{facts.dead_letters:,} dead letters are open. What to do: {REPLAY_DEAD_LETTERS}")
+    for one in judge(facts).problems:
+        is_unreported = "alert" not in one.fails and one.id != "no_notification_target"
+        if one.id in WATCH_PROBLEMS or is_unreported:  # watches that are gone or quiet, and what no alert reports
+            lines.append(f"{one.what_and_why}; {one.effect}. What to do: {one.remedy}")
     if not lines:
         return None
     link = [f"Dashboard: {rt.settings.web.public_url}/"] if rt.settings.web.public_url else []
     return Message(f"daily_summary:{moment:.0f}", "daily_summary", "info", "daily summary", "\n".join([*lines, *link]))
-
-
-def _dead_letters(number: int) -> Iterator[str]:
-    if number:
-        yield f"{number:,} dead letters are open. What to do: {REPLAY_DEAD_LETTERS}"
-
-
-def _problems(found: StatusVerdict) -> Iterator[str]:
-    """Watches that are gone or quiet, and problems that no alert reports."""
-    for one in found.problems:
-        is_unreported = "alert" not in one.fails and one.id != "no_notification_target"
-        if one.id in WATCH_PROBLEMS or is_unreported:
-            yield f"{one.what_and_why}; {one.effect}. What to do: {one.remedy}"
