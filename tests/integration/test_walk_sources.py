@@ -357,14 +357,14 @@ def test_a_poll_that_ends_calls_the_one_that_waits(line, yt, clock, monkeypatch)
     built = line(playlists=[])
     built.rt.share = Share(threads=2)
     first, second = Watch.select().order_by(Watch.id)
-    read, refused = poll._read, []
+    position_of, refused = poll._position, []
 
     def slowly(rt, watch):
         if watch.id == first.id:
             refused.append(built.step(Wake("poll", second.id)))
-        return read(rt, watch)
+        return position_of(rt, watch)
 
-    monkeypatch.setattr(poll, "_read", slowly)
+    monkeypatch.setattr(poll, "_position", slowly)
     reads = poll.poll(built.rt, first.id)
     next(reads)
     assert refused == [[]]
@@ -377,14 +377,14 @@ def crowded(built, monkeypatch):
     """One place for reading; while the first watch is read, the second asks for it in vain."""
     built.rt.share = Share(threads=2)
     first, second = (row.id for row in Watch.select().order_by(Watch.id))
-    read = poll._read
+    position_of = poll._position
 
     def slowly(rt, watch):
         if watch.id == first:
             built.step(Wake("poll", second))
-        return read(rt, watch)
+        return position_of(rt, watch)
 
-    monkeypatch.setattr(poll, "_read", slowly)
+    monkeypatch.setattr(poll, "_position", slowly)
     return first, second
 
 
@@ -410,7 +410,7 @@ def test_a_watch_that_waits_for_its_turn_is_found_again_when_its_caller_dies(lin
     built = line(playlists=[])
     built.rt.share = Share(threads=2)
     first, second = Watch.select().order_by(Watch.id)
-    monkeypatch.setattr(poll, "_read", lambda rt, watch: built.step(Wake("poll", second.id)) or 1 / 0)
+    monkeypatch.setattr(poll, "_position", lambda rt, watch: built.step(Wake("poll", second.id)) or 1 / 0)
     with monkeypatch.context() as patch:
         patch.setattr(built.rt.process.poll_slots, "call_next", lambda slots: None)
         built.step(Wake("poll", first.id))
