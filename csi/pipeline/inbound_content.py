@@ -72,18 +72,16 @@ def read_items(body: bytes, source: str) -> PushedItems:
     ref = document.get("watch")
     if ref is not None and not isinstance(ref, str):
         raise MalformedItem("watch is not a text")
-    rows = _rows(document.get("items"), "items")
-    return PushedItems(ref, tuple(_item(row, place, source) for place, row in enumerate(rows)))
-
-
-def _item(row: Any, place: int, source: str) -> RawEvent:
-    payload = row.get("payload") if isinstance(row, dict) else None
-    if not isinstance(payload, dict):
-        raise MalformedItem(f"items[{place}].payload is not an object")
-    texts = [row.get(name) for name in ("event_type", "occurred_at")]
-    if not all(isinstance(text, str) and text for text in texts):
-        raise MalformedItem(f"items[{place}]: event_type and occurred_at are texts")
-    return RawEvent(source, clean(texts[0], 100), payload, clean(texts[1], 100))
+    items = []
+    for place, row in enumerate(_rows(document.get("items"), "items")):
+        payload = row.get("payload") if isinstance(row, dict) else None
+        if not isinstance(payload, dict):
+            raise MalformedItem(f"items[{place}].payload is not an object")
+        event_type, occurred_at = (row.get(name) for name in ("event_type", "occurred_at"))
+        if not all(isinstance(text, str) and text for text in (event_type, occurred_at)):
+            raise MalformedItem(f"items[{place}]: event_type and occurred_at are texts")
+        items.append(RawEvent(source, clean(event_type, 100), payload, clean(occurred_at, 100)))
+    return PushedItems(ref, tuple(items))
 
 
 def _json(body: bytes) -> Any:

@@ -142,7 +142,13 @@ def _store_item(rt: Runtime, found: ComposioMessage, now: float) -> tuple[str, l
     """The item as a poll of its playlist would have found it; without a complete item, the watches are polled."""
     watch, raw = _playlist_item(rt, found)
     if watch is None or raw is None:
-        return _poll_mentioned(found, now)
+        named = [watches.active_of(source, ref) for ref in found.mentions for source in (PLAYLISTS, CHANNELS)]
+        due = [watch.id for watch in named if watch is not None]
+        for watch_id in due:
+            watches.make_due(watch_id, now)
+        if not due:
+            return "no watch has this item: add its playlist with `csi sources add`", []
+        return f"polls {len(due)} watch{'' if len(due) == 1 else 'es'}", [Wake("poll", watch_id) for watch_id in due]
     key = rt.adapter(PLAYLISTS).item_key(raw)
     subscriptions.add(watch.id, "composio", now, state="verified", verified_at=now)
     row = subscriptions.of_watch(watch.id)
@@ -166,16 +172,6 @@ def _playlist_item(rt: Runtime, found: ComposioMessage) -> tuple[Watch | None, R
     except MalformedItem:
         return None, None
     return watches.active_of(PLAYLISTS, str(event.subject.get("playlist_id", ""))), raw
-
-
-def _poll_mentioned(found: ComposioMessage, now: float) -> tuple[str, list[Wake]]:
-    named = [watches.active_of(source, ref) for ref in found.mentions for source in (PLAYLISTS, CHANNELS)]
-    due = [watch for watch in named if watch is not None]
-    for watch in due:
-        watches.make_due(watch.id, now)
-    if not due:
-        return "no watch has this item: add its playlist with `csi sources add`", []
-    return f"polls {len(due)} watch{'' if len(due) == 1 else 'es'}", [Wake("poll", watch.id) for watch in due]
 
 
 # ── your own ────────────────────────────────────────────────────────────────────────────────────────────

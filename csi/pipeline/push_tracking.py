@@ -14,7 +14,7 @@ from csi.scheduling import push_rules
 from csi.store import counters, dedupe, subscriptions, watches
 from csi.store.db import writing
 from csi.store.models import Watch
-from csi.store.subscriptions import PushedItem, Subscription
+from csi.store.subscriptions import Subscription
 
 
 def note_push(rt: Runtime, subscription: Subscription, keys: Iterable[str], now: float) -> list[str]:
@@ -92,20 +92,17 @@ def due_checks(rt: Runtime) -> list[Wake]:
                 subscriptions.drop_items([item.id])
                 if subscription is not None:
                     _miss(rt, subscription, now)
-            elif _schedule_check(item) and watches.make_due(subscription.watch_id, now):
+                continue
+            if item.checks >= len(push_rules.CHECKS):
+                # No check confirmed the item: it is not listed, or a filter of the source hides it.
+                subscriptions.drop_items([item.id])
+                continue
+            later = push_rules.next_check(item.since, item.checks + 1)
+            # The last check has a minute to list the item.
+            subscriptions.postpone_item(item.id, item.checks + 1, item.due_at + 60.0 if later is None else later)
+            if watches.make_due(subscription.watch_id, now):
                 wakes.append(Wake("poll", subscription.watch_id))
     return wakes
-
-
-def _schedule_check(item: PushedItem) -> bool:
-    """False: the last check did not confirm the item either; it is not listed, or a filter of the source hides it."""
-    if item.checks >= len(push_rules.CHECKS):
-        subscriptions.drop_items([item.id])
-        return False
-    later = push_rules.next_check(item.since, item.checks + 1)
-    # The last check has a minute to list the item.
-    subscriptions.postpone_item(item.id, item.checks + 1, item.due_at + 60.0 if later is None else later)
-    return True
 
 
 def _miss(rt: Runtime, subscription: Subscription, now: float) -> None:

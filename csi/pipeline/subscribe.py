@@ -39,7 +39,13 @@ def due_requests(rt: Runtime) -> list[Wake]:
 
 def sync(rt: Runtime) -> None:
     """Bring the subscriptions in line with the watches."""
-    wanted = _wanted(rt)
+    wanted: dict[int, tuple[Watch, PushTopic]] = {}
+    for source in rt.enabled_sources() if rt.settings.serves_hooks else ():
+        # A paused watch keeps its subscription.
+        for watch in watches.of_source(source, paused=True) if rt.settings.sources[source].websub else ():
+            topic = rt.adapter(source).push_topic(watch.ref, json.loads(watch.adapter_state or "{}"))
+            if topic is not None:
+                wanted[watch.id] = (watch, topic)
     rows = {row.watch_id: row for row in subscriptions.every() if row.kind == "websub"}
     if not wanted and not rows:
         return
@@ -50,17 +56,6 @@ def sync(rt: Runtime) -> None:
         for watch_id, row in rows.items():
             if watch_id not in wanted and row.state not in ("ending", "ended"):
                 subscriptions.change(row.id, state="ending", due_at=now, failures=0)
-
-
-def _wanted(rt: Runtime) -> dict[int, tuple[Watch, PushTopic]]:
-    """By watch. A paused watch keeps its subscription."""
-    found = {}
-    for source in rt.enabled_sources() if rt.settings.serves_hooks else ():
-        for watch in watches.of_source(source, paused=True) if rt.settings.sources[source].websub else ():
-            topic = rt.adapter(source).push_topic(watch.ref, json.loads(watch.adapter_state or "{}"))
-            if topic is not None:
-                found[watch.id] = (watch, topic)
-    return found
 
 
 def _adjust(rt: Runtime, watch: Watch, topic: PushTopic, row: Subscription | None, first: float, now: float) -> None:
