@@ -12,7 +12,6 @@ from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.watch_states import FAILURES, is_failing, last_poll_failed
 from csi.store.api_refusals import ApiRefusal
-from csi.store.models import Host
 from csi.store.watches import WatchTimes
 
 ON_TIME_SECONDS = 120.0
@@ -49,10 +48,21 @@ def problems(facts: SystemFacts) -> Iterator[Problem]:
     stale = [one for plan in facts.sources for one in _not_read(plan, facts)]
     yield from stale
     for host in facts.outages:
-        yield _outage(host, facts)
+        failing = [one for one in facts.watches if one.host == host.host and one.health == "outage"]
+        first = [one.health_since for one in failing if one.health_since is not None]
+        yield Problem(
+            "host_outage",
+            host.host,
+            "degraded",
+            f"upstream outage: {host.outage_watches:,} watches fail at {host.host}",
+            "their new items are not seen; polling resumes when the host answers",
+            "none, if the host has an outage; otherwise check network, DNS and proxy of this machine: `csi doctor`",
+            min([*first, host.outage_since or facts.now]),
+            fails=("alert",),
+            cause=_common_error(failing),
+        )
     yield from _denied(facts)
     yield from _gone(facts)
-    yield from _empty(facts)
     yield from _failing(facts, {one.subject for one in stale})
     yield from _stale_feeds(facts)
     yield from _quiet(facts)
@@ -153,22 +163,6 @@ def _not_read_text(plan: SourcePlan, facts: SystemFacts, bad: Sequence[WatchTime
     return f"{plan.name}: no watch could be polled, {failed:,} failed" if failed else f"{plan.name}: not polled yet"
 
 
-def _outage(host: Host, facts: SystemFacts) -> Problem:
-    failing = [one for one in facts.watches if one.host == host.host and one.health == "outage"]
-    first = [one.health_since for one in failing if one.health_since is not None]
-    return Problem(
-        "host_outage",
-        host.host,
-        "degraded",
-        f"upstream outage: {host.outage_watches:,} watches fail at {host.host}",
-        "their new items are not seen; polling resumes when the host answers",
-        "none, if the host has an outage; otherwise check network, DNS and proxy of this machine: `csi doctor`",
-        min([*first, host.outage_since or facts.now]),
-        fails=("alert",),
-        cause=_common_error(failing),
-    )
-
-
 # ── the API ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -242,30 +236,26 @@ def _denied(facts: SystemFacts) -> Iterator[Problem]:
     """Watches that may not be read; those of one source and day are one problem."""
     denied = [one for one in facts.watches if one.error_kind == "denied" and one.errors > 0 and one.gone_at is None]
     for source, day, found in _by_day((one.health_since or facts.now, one) for one in denied):
-        with_credentials = " with the configured credentials" if source in YOUTUBE else ""
+        with_credentials, remedy = "", "correct their credentials"
+        if source in YOUTUBE:
+            with_credentials = " with the configured credentials"
+            remedy = "make them public or unlisted, set the owner's `YOUTUBE_OAUTH_REFRESH_TOKEN`"
+        elif source == FEEDS:
+            remedy = "set `authorization_env` for a private feed, "
+            remedy += "`net.allowed_private_hosts` for a host of your own network"
         yield Problem(
             "watch_denied",
             f"{source} {day}",
             "degraded",
             f"{source}: {_watches(len(found))} not readable{with_credentials}: {_names(found)}",
             "their new items are not seen",
-            _denied_remedy(source),
+            f"{remedy}, or remove them: `csi sources list` shows the error of each",
             min(one.health_since or facts.now for one in found),
             fails=("alert",),
             cause=_common_error(found),
             is_proven=True,
             revision=int(max(one.health_since or 0.0 for one in found)),
         )
-
-
-def _denied_remedy(source: str) -> str:
-    if source in YOUTUBE:
-        own = "make them public or unlisted, set the owner's `YOUTUBE_OAUTH_REFRESH_TOKEN`"
-    elif source == FEEDS:
-        own = "set `authorization_env` for a private feed, `net.allowed_private_hosts` for a host of your own network"
-    else:
-        own = "correct their credentials"
-    return f"{own}, or remove them: `csi sources list` shows the error of each"
 
 
 def _gone(facts: SystemFacts) -> Iterator[Problem]:
@@ -297,53 +287,42 @@ def _is_empty_feed(watch: WatchTimes) -> bool:
     return watch.source == FEEDS and watch.error_kind == "empty" and watch.health == "backing_off"
 
 
-def _empty(facts: SystemFacts) -> Iterator[Problem]:
-    away = {host.host for host in facts.outages}
-    silent_feeds = [one for one in facts.watches if _is_empty_feed(one) and one.host not in away]
-    empty = [(one.health_since or facts.now, one) for one in silent_feeds]
-    for source, day, found in _by_day(empty):
-        since = [one.health_since or facts.now for one in found]
-        yield Problem(
-            "watch_gone",
-            f"{source} empty {day}",
-            "notice",
-            f"{source}: {_watches(len(found))} empty since {day}: {_names(found)}",
-            "nothing new of them is seen; each is still polled at its interval",
-            "open them in a browser; nothing is wrong where their items expire; else correct the address in the "
-            "configuration, or `csi sources pause WATCH`",
-            min(since),
-            fails=("alert",),
-            cause=_common_error(found),
-            revision=int(max(since)),
-        )
-
-
 def _failing(facts: SystemFacts, stale: Collection[str]) -> Iterator[Problem]:
-    """Watches that fail alone, and for long; where a whole source or host fails, that is the problem."""
+    """Watches that list nothing any more, and those that fail alone, and for long; where a whole source or host fails,
+    that is the problem."""
     away = {host.host for host in facts.outages}
+    alone = [one for one in facts.watches if one.host not in away]
+    empty = [(one.health_since or facts.now, one) for one in alone if _is_empty_feed(one)]
     reported = ("denied", "auth", "quota", "budget")
     failing = [
         (one.health_since, one)
-        for one in facts.watches
-        if one.health in ("backing_off", "throttled") and one.error_kind not in reported and one.host not in away
+        for one in alone
+        if one.health in ("backing_off", "throttled") and one.error_kind not in reported
         if one.health_since is not None and facts.now - one.health_since >= LASTING
         if one.source not in stale and not _is_empty_feed(one)
     ]
-    for source, day, found in _by_day(failing):
-        since = [one.health_since or facts.now for one in found]
-        yield Problem(
-            "watch_gone",
-            f"{source} failing {day}",
-            "notice",
-            f"{source}: {_watches(len(found))} not readable since {day}: {_names(found)}",
-            "no new item of them is seen; each is still tried, at least once an hour",
-            "`csi sources list` shows the error of each; correct the address in the configuration, or "
-            "`csi sources pause WATCH`",
-            min(since),
-            fails=("alert",),
-            cause=_common_error(found),
-            revision=int(max(since)),
-        )
+    empty_effect = "nothing new of them is seen; each is still polled at its interval"
+    empty_remedy = "open them in a browser; nothing is wrong where their items expire; else"
+    failing_effect = "no new item of them is seen; each is still tried, at least once an hour"
+    failing_remedy = "`csi sources list` shows the error of each;"
+    for word, state, timed, effect, remedy in (
+        ("empty", "empty", empty, empty_effect, empty_remedy),
+        ("failing", "not readable", failing, failing_effect, failing_remedy),
+    ):
+        for source, day, found in _by_day(timed):
+            since = [one.health_since or facts.now for one in found]
+            yield Problem(
+                "watch_gone",
+                f"{source} {word} {day}",
+                "notice",
+                f"{source}: {_watches(len(found))} {state} since {day}: {_names(found)}",
+                effect,
+                f"{remedy} correct the address in the configuration, or `csi sources pause WATCH`",
+                min(since),
+                fails=("alert",),
+                cause=_common_error(found),
+                revision=int(max(since)),
+            )
 
 
 def _stale_feeds(facts: SystemFacts) -> Iterator[Problem]:

@@ -263,7 +263,12 @@ def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
     for attempt in found.attempts:
         yield _attempt_step(attempt, found.batches)
     for letter in found.letters:
-        yield from _dead_letter_steps(letter)
+        details = {"letter": letter.id, "destination": letter.destination or None, "cause": letter.cause}
+        text = f"dead letter {letter.id} ({letter.cause}): {letter.reason}"
+        yield TimelineEntry(letter.died_at, "dead", text, details)
+        if letter.closed_at is not None:
+            text = f"dead letter {letter.id} {letter.state}: {letter.result or 'no result'}"
+            yield TimelineEntry(letter.closed_at, letter.state, text, details | {"result": letter.result})
 
 
 def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
@@ -324,14 +329,6 @@ def _attempt_step(attempt: timeline_rows.AttemptRow, batches: Sequence[timeline_
         answer_words = f"{words}; the batch was accepted in part" if attempt.batch_outcome == "partial" else words
     text = f"attempt {attempt.attempt} to {attempt.destination}: {answer_words}"
     return TimelineEntry(attempt.started_at, "attempt", text, details)
-
-
-def _dead_letter_steps(letter: StoredDeadLetter) -> Iterator[TimelineEntry]:
-    details = {"letter": letter.id, "destination": letter.destination or None, "cause": letter.cause}
-    yield TimelineEntry(letter.died_at, "dead", f"dead letter {letter.id} ({letter.cause}): {letter.reason}", details)
-    if letter.closed_at is not None:
-        text = f"dead letter {letter.id} {letter.state}: {letter.result or 'no result'}"
-        yield TimelineEntry(letter.closed_at, letter.state, text, details | {"result": letter.result})
 
 
 def _watch_words(watch: timeline_rows.WatchName | None) -> str | None:
