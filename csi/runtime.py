@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -22,7 +22,7 @@ from csi.config.destination_profiles import signing_key
 from csi.config.loader import variable_names
 from csi.config.secrets import read_secret, read_variable
 from csi.config.settings import Settings
-from csi.config.source_settings import SourceSettings, UnusableSource
+from csi.config.source_settings import UnusableSource
 from csi.emitter.destination import Destination, build, destinations
 from csi.emitter.http import PreviousKey
 from csi.errors import ConfigError, SourceError
@@ -186,7 +186,12 @@ class Runtime:
         }
         if held.keys() == self.held_sources:
             return
-        named = {name: value for block in held.values() for name, value in _environment_secrets(block)}
+        named = {}  # secrets that the environment has; the loader reads only those of the configuration
+        for block in held.values():
+            for name in loader.variable_names(block):
+                if value := read_variable(name, os.environ):
+                    logs.register_secret(value)
+                    named[name] = SecretStr(value)
         secrets = self.settings.secrets
         secrets = secrets.model_copy(update={"named": named | secrets.named})
         self.settings = self.settings.model_copy(update={"sources": own | held, "secrets": secrets})
@@ -395,14 +400,6 @@ def open_runtime(
             rt.use_held_sources()
             rt.use_managed_destinations()
     return rt
-
-
-def _environment_secrets(block: SourceSettings) -> Iterator[tuple[str, SecretStr]]:
-    """The secrets that this block names and the environment has. The loader reads those of the configuration."""
-    for name in loader.variable_names(block):
-        if value := read_variable(name, os.environ):
-            logs.register_secret(value)
-            yield name, SecretStr(value)
 
 
 def secret_values(settings: Settings) -> list[str]:

@@ -23,7 +23,6 @@ from tasks import queue_inspection
 if TYPE_CHECKING:
     from csi.runtime import Runtime
     from csi.status.backlog import BacklogGroup
-    from csi.store.queries.backlog_rows import LeasedRow
     from tasks.queue_inspection import Queue, Queued
 
 STATES = ("running", "pending", "scheduled")
@@ -139,21 +138,18 @@ def purge(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) -> 
 
 def works(rt: Runtime, queue: Queue) -> list[Work]:
     """Running first, then pending, then scheduled."""
-    running = [_running(leased, rt.now()) for leased in backlog_rows.running()]
-    waiting = []
+    found, now = [], rt.now()
+    for leased in backlog_rows.running():
+        task = next(name for name, step in queue_inspection.STEPS.items() if step == leased.step)
+        if leased.lease_until < now:
+            why = "the lease expired: its process died or is stuck; the worker claims the row again"
+        else:
+            why = f"leased by process {leased.holder} for at most {ago(leased.lease_until - now)} more"
+        found.append(Work("running", None, task, str(leased.id), leased.what, why, None, leased.holder))
     for one in queue.messages:
         why = backlog.with_worker(_reason(rt, one), worker.worker_status(rt)).timed(rt.now())
-        waiting.append(Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at))
-    return [*running, *waiting]
-
-
-def _running(leased: LeasedRow, now: float) -> Work:
-    task = next(name for name, step in queue_inspection.STEPS.items() if step == leased.step)
-    if leased.lease_until < now:
-        why = "the lease expired: its process died or is stuck; the worker claims the row again"
-    else:
-        why = f"leased by process {leased.holder} for at most {ago(leased.lease_until - now)} more"
-    return Work("running", None, task, str(leased.id), leased.what, why, None, leased.holder)
+        found.append(Work(one.state, one.id, one.task, one.key, _row_words(one), why, one.due_at))
+    return found
 
 
 def _reason(rt: Runtime, one: Queued) -> backlog.Reason:

@@ -141,7 +141,14 @@ def warnings_for(settings: Settings) -> Iterator[str]:
     if not any(source.watches or source.watch_key is None for source in running.values()):
         yield "sources: nothing is watched"
     for name, source in running.items():
-        for key, seconds in _intervals(source):
+        intervals = {"poll_interval_seconds": source.poll_interval_seconds}
+        for index, watch in enumerate(source.watches):
+            if watch.poll_interval_seconds is not None:
+                intervals[f"{source.watch_key}[{index}].poll_interval_seconds"] = watch.poll_interval_seconds
+        if source.adaptive and source.adaptive.enabled:
+            intervals["adaptive_polling.active_interval_seconds"] = _active(source)
+            intervals["adaptive_polling.idle_interval_seconds"] = source.adaptive.idle_interval_seconds
+        for key, seconds in intervals.items():
             if seconds < 10:
                 yield f"sources.{name}.{key}: polls every {seconds:g} s; meant for tests"
         if source.adaptive and source.adaptive.enabled and _active(source) > source.adaptive.idle_interval_seconds:
@@ -317,16 +324,6 @@ def _add(draft: ConfigDraft, problems: list[ConfigProblem]) -> None:
     """Add one problem per place: a second one usually follows from the first."""
     known = {(problem.path, problem.where) for problem in draft.problems}
     draft.problems += [problem for problem in problems if (problem.path, problem.where) not in known]
-
-
-def _intervals(source: SourceSettings) -> Iterator[tuple[str, float]]:
-    yield "poll_interval_seconds", source.poll_interval_seconds
-    for index, watch in enumerate(source.watches):
-        if watch.poll_interval_seconds is not None:
-            yield f"{source.watch_key}[{index}].poll_interval_seconds", watch.poll_interval_seconds
-    if source.adaptive and source.adaptive.enabled:
-        yield "adaptive_polling.active_interval_seconds", _active(source)
-        yield "adaptive_polling.idle_interval_seconds", source.adaptive.idle_interval_seconds
 
 
 def _active(source: SourceSettings) -> float:

@@ -100,7 +100,13 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _problem(item: ErrorDetails, draft: ConfigDraft, model: type[BaseModel]) -> ConfigProblem:
-    path, value = _locate(item["loc"], draft.data)
+    # The part of pydantic's location that is in the file, and the value there; the rest names members of unions
+    path: KeyPath = ()
+    value: Any = draft.data
+    for part in item["loc"]:
+        inside = isinstance(value, dict) and part in value
+        if inside or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+            path, value = (*path, part), value[part]
     match item["type"]:
         case "missing":
             return ConfigProblem("this key is required", draft.document.nearest(path), (*path, item["loc"][-1]))
@@ -112,16 +118,6 @@ def _problem(item: ErrorDetails, draft: ConfigDraft, model: type[BaseModel]) -> 
             template = _EXPECTED.get(kind)
             text = template.format(**{**context, "pattern": pattern}) if template else item["msg"]
             return ConfigProblem(text + _but_was(draft, path, value), position_of(draft, path), path)
-
-
-def _locate(loc: tuple[int | str, ...], data: Any) -> tuple[KeyPath, Any]:
-    """The part of pydantic's location that is in the file, and the value there. The rest names members of unions."""
-    path: KeyPath = ()
-    for part in loc:
-        inside = isinstance(data, dict) and part in data
-        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
-            path, data = (*path, part), data[part]
-    return path, data
 
 
 def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:

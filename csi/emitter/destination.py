@@ -166,7 +166,7 @@ def build(
             own("standard_webhooks"),
             profile,
         ),
-        tiers=_grouped(given) if is_grouped else _tiers(own("priority_behavior"), profile),
+        tiers=_tiers(given, own("priority_behavior"), profile, is_grouped=is_grouped),
         wanted=EventFilter(
             *(frozenset(one) for one in (given.sources, given.event_types, given.tags, given.watches, given.tiers))
         ),
@@ -199,17 +199,17 @@ def _profile(given: DestinationSettings, secret: Callable[[str | None], str]) ->
     )
 
 
-def _grouped(given: DestinationSettings) -> PriorityBehavior:
-    """Every tier waits for the same time: a replayed event is collected like a new one."""
-    delay = GROUP_SECONDS if given.group_seconds is None else given.group_seconds
-    tier = TierSettings.model_construct(batch_size=MAX_GROUP, max_delay_seconds=delay)
-    return PriorityBehavior(urgent=tier, standard=tier, high_volume=tier)
-
-
-def _tiers(tiers: PriorityBehavior, profile: Profile) -> PriorityBehavior:
-    """Where each request has one event, no event waits for a batch to fill."""
+def _tiers(
+    given: DestinationSettings, tiers: PriorityBehavior, profile: Profile, *, is_grouped: bool
+) -> PriorityBehavior:
+    if is_grouped:
+        # Every tier waits for the same time: a replayed event is collected like a new one.
+        delay = GROUP_SECONDS if given.group_seconds is None else given.group_seconds
+        tier = TierSettings.model_construct(batch_size=MAX_GROUP, max_delay_seconds=delay)
+        return PriorityBehavior(urgent=tier, standard=tier, high_volume=tier)
     if not profile.is_single:
         return tiers
+    # Where each request has one event, no event waits for a batch to fill.
     return tiers.model_copy(update={tier: tiers.of(tier).model_copy(update={"batch_size": 1}) for tier in TIERS})
 
 

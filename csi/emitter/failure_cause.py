@@ -147,7 +147,12 @@ def failure_cause(reason: str | None) -> FailureCause:
         clocks = f"the receiver's clock is {abs(ahead)} s {way} ours; {TOLERANCE_SECONDS} s are allowed"
         return FailureCause(f"authentication failed (401): {clocks}", SET_CLOCKS, CLOCK, is_proven=True)
     if reason.startswith(REFUSES_ALL):
-        return _refuses_all(reason)
+        if "template: " in reason:
+            return failure_cause(reason.removeprefix(f"{REFUSES_ALL}: "))
+        status = re.search(r"http (\d{3})", reason)
+        words = f"{REFUSES_ALL} ({status[1]})" if status else REFUSES_ALL
+        remedy = "`csi dlq list --group-by error` shows what it objects to; correct the receiver"
+        return FailureCause(words, remedy, REFUSES, is_proven=True)
     if found := _HTTP.fullmatch(reason):
         return _status_cause(int(found["status"]))
     if reason == NO_OK:
@@ -180,15 +185,6 @@ def without_code(reason: str) -> str:
     """The reason of a dead letter: our words where the exchange failed, the status and the receiver's words as they
     are where it answered."""
     return failure_cause(reason).words if reason.partition(": ")[0] in _KINDS else reason
-
-
-def _refuses_all(reason: str) -> FailureCause:
-    if "template: " in reason:
-        return failure_cause(reason.removeprefix(f"{REFUSES_ALL}: "))
-    status = re.search(r"http (\d{3})", reason)
-    words = f"{REFUSES_ALL} ({status[1]})" if status else REFUSES_ALL
-    remedy = "`csi dlq list --group-by error` shows what it objects to; correct the receiver"
-    return FailureCause(words, remedy, REFUSES, is_proven=True)
 
 
 def _status_cause(status: int) -> FailureCause:

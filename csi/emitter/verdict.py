@@ -156,18 +156,15 @@ def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:
     errors = (body or {}).get("errors")
     if body is None or not isinstance(errors, list):
         return Transient(NO_SUM)
-    reasons = {
-        error["index"]: _own_words(str(error.get("error", "")), 200) for error in errors if _names_an_event(error, size)
-    }
+    reasons = {}
+    for error in errors:
+        index = error.get("index") if isinstance(error, dict) else None
+        if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size:
+            reasons[index] = _own_words(str(error.get("error", "")), 200)
     accepted, rejected = body.get("accepted", size - len(errors)), body.get("rejected", len(errors))
     if len(reasons) != len(errors) or rejected != len(errors) or accepted != size - len(errors):
         return Transient(NO_SUM)
     return PerEvent({index: reason for index, reason in reasons.items() if reason != "duplicate_event"})
-
-
-def _names_an_event(error: Any, size: int) -> bool:
-    index = error.get("index") if isinstance(error, dict) else None
-    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
 
 
 def _number(value: Any) -> float | None:

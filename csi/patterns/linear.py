@@ -97,7 +97,10 @@ class _Reader:
                 case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
                     yield self._set(code, tuple(given) if isinstance(given, list) else given, flags)
                 case "MAX_REPEAT" | "MIN_REPEAT":
-                    yield from ("(?:", *self.parts(given[2], flags), f"){_times(given[0], given[1])}")
+                    least, most, body = given
+                    # More rounds than the title has characters are any number of rounds.
+                    limit = "" if most >= TITLE_WINDOW else most
+                    yield from ("(?:", *self.parts(body, flags), f"){{{least},{limit}}}")
                 case "SUBPATTERN":
                     _, added, removed, body = given
                     kept = flags & ~_TYPES if added & _TYPES else flags
@@ -193,8 +196,3 @@ def _edges(one: CharacterSet) -> tuple[int, ...]:
 @lru_cache(maxsize=1)
 def _every_character() -> str:
     return "".join(map(chr, range(PLANES + 1)))
-
-
-def _times(least: int, most: int) -> str:
-    """More rounds than the title has characters are any number of rounds."""
-    return f"{{{least},}}" if most >= TITLE_WINDOW else f"{{{least},{most}}}"

@@ -268,10 +268,17 @@ def _mirror(
     written = {table.name: _write_news(watched(source.rows(table)), target, table) for table in tables}
     target.set_sequences(source.sequences())
     mended = source.mended
-    verified = [_verify(watched(source.rows(table)), target, table) for table in tables]
+    copied = []
+    for table in tables:  # both sides are read again from beginning to end
+        (rows, digest), there = _digest(watched(source.rows(table))), _digest(target.rows(table))
+        if (rows, digest) != there:
+            raise StoreError(
+                f"{table.name}: {rows:,} rows of the source and {there[0]:,} of the target do not agree; run it again"
+            )
+        copied.append(CopiedTable(table.name, rows, written[table.name], removed[table.name], digest))
     source.mended = mended  # the second read counted the same texts again
     notice(total, total)
-    return [CopiedTable(name, rows, written[name], removed[name], digest) for name, rows, digest in verified]
+    return copied
 
 
 def _remove_gone(source: SqliteSource, target: PostgresTarget, table: Table) -> int:
@@ -327,16 +334,6 @@ def _in_order(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
             )
         last = key
         yield row
-
-
-def _verify(ours: Iterator[Row], target: PostgresTarget, table: Table) -> tuple[str, int, str]:
-    """Read both sides again from beginning to end and compare count and checksum."""
-    here, there = _digest(ours), _digest(target.rows(table))
-    if here != there:
-        raise StoreError(
-            f"{table.name}: {here[0]:,} rows of the source and {there[0]:,} of the target do not agree; run it again"
-        )
-    return table.name, *here
 
 
 def _digest(rows: Iterator[Row]) -> tuple[int, str]:
