@@ -68,7 +68,12 @@ def list_tasks(config_path: Path | None, as_json: bool, state: str | None, limit
         report = {"tasks": shown, "total": len(found), "unreadable": queue.unreadable, "has_key": queue.has_key}
         echo_json(report | api_models.Backlog.of(backlog=rest).model_dump())
         return
-    echo_table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), [_row(one, now) for one in found[:limit]])
+    rows = []
+    for one in found[:limit]:
+        due = "" if one.due_at is None else f"in {ago(one.due_at - now)}" if one.due_at > now else "now"
+        words = logs.redact(one.row or ""), logs.redact(one.why)
+        rows.append([one.state, f"{one.task}({one.key})", (one.id or "")[:8], due, *words])
+    echo_table(("STATE", "TASK", "ID", "DUE", "ROW", "WHY"), rows)
     more = f"; the first {limit:,} are shown" if len(found) > limit else ""
     click.echo(f"{plural(len(found), 'task')}{more}", err=True)
     _show_rest(queue, rest, now)
@@ -184,12 +189,6 @@ def _row_words(one: Queued) -> str | None:
         case "probe":
             return f"destination {one.key}"
     return None
-
-
-def _row(one: Work, now: float) -> list[str]:
-    due = "" if one.due_at is None else f"in {ago(one.due_at - now)}" if one.due_at > now else "now"
-    name = f"{one.task}({one.key})"
-    return [one.state, name, (one.id or "")[:8], due, logs.redact(one.row or ""), logs.redact(one.why)]
 
 
 def _show_rest(queue: Queue, rest: list[BacklogGroup], now: float) -> None:

@@ -212,7 +212,12 @@ def _validate(draft: ConfigDraft, model: type[ConfigFile], sources: SourceModels
         checked = model.model_validate(draft.data)
     except ValidationError as error:
         _add(draft, explain(error, draft, model))
-        _check_repeats(draft, _valid_sources(draft, sources))
+        # The repeated watches of sources without problems of their own are reported in the same run.
+        given, valid = draft.data.get("sources"), {}
+        for name, block in given.items() if isinstance(given, dict) else ():
+            with suppress(ValidationError, KeyError):
+                valid[name] = sources[name].model_validate(block)
+        _check_repeats(draft, valid)
         return None
     blocks = {name: block for name, block in checked.sources if block is not None}  # type: ignore[attr-defined]
     _check_repeats(draft, blocks)
@@ -276,16 +281,6 @@ def variable_names(block: BaseModel) -> list[str]:
     named = [value for key, value in block if key.endswith("_env") and isinstance(value, str)]
     values = [one for _, value in block for one in (value.values() if isinstance(value, dict) else [value])]
     return named + [name for inner in values if isinstance(inner, BaseModel) for name in variable_names(inner)]
-
-
-def _valid_sources(draft: ConfigDraft, sources: SourceModels) -> dict[str, SourceSettings]:
-    """The sources without problems of their own. Their repeated watches are reported in the same run."""
-    given = draft.data.get("sources")
-    valid = {}
-    for name, block in given.items() if isinstance(given, dict) else ():
-        with suppress(ValidationError, KeyError):
-            valid[name] = sources[name].model_validate(block)
-    return valid
 
 
 def _check_profiles(draft: ConfigDraft, sources: SourceModels) -> None:

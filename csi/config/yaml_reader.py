@@ -67,7 +67,13 @@ def parse_yaml(text: str, *, example: str = "config/config.example.yaml", may_be
             return YamlDocument(problems=problems)
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        return YamlDocument(problems=[_syntax(error)])
+        begun = f" (begun in line {error.context_mark.line + 1})" if error.context_mark else ""
+        reason = f"{error.context}{begun}, {error.problem}" if error.context else str(error.problem)
+        if "cannot start any token" in reason:
+            reason += " (indent with spaces, not tabs; quote text that begins with @ or `)"
+        mark = error.problem_mark or error.context_mark
+        where = FilePosition(mark.line + 1, mark.column + 1) if mark else None
+        return YamlDocument(problems=[ConfigProblem(f"not valid YAML: {reason}", where)])
     except yaml.YAMLError:
         return YamlDocument(problems=[ConfigProblem("not valid YAML")])
     if root is None:
@@ -183,15 +189,6 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     except (ValueError, OverflowError):
         pass
     return node.value
-
-
-def _syntax(error: yaml.MarkedYAMLError) -> ConfigProblem:
-    begun = f" (begun in line {error.context_mark.line + 1})" if error.context_mark else ""
-    reason = f"{error.context}{begun}, {error.problem}" if error.context else str(error.problem)
-    if "cannot start any token" in reason:
-        reason += " (indent with spaces, not tabs; quote text that begins with @ or `)"
-    mark = error.problem_mark or error.context_mark
-    return ConfigProblem(f"not valid YAML: {reason}", FilePosition(mark.line + 1, mark.column + 1) if mark else None)
 
 
 def _position(item: Any) -> FilePosition:

@@ -64,26 +64,21 @@ def check_state(settings: Settings) -> Iterator[Finding]:
         text = f"{home} is no directory that this user may write"
         yield Finding("state", "fail", text, "run as the user of the worker, or set csi.state_dir to another one")
         return
-    faults = [*_open_to_others(home), *_foreign_files(home)]
-    yield from faults or [Finding("state", "ok", f"{home} is private and writable")]
-
-
-def _open_to_others(home: Path) -> Iterator[Finding]:
+    faults = []
     if home.stat().st_mode & 0o077:
         text = f"{home} is open to other users of this machine"
-        yield Finding("state", "fail", text, f"`chmod 700 {home}`")
+        faults.append(Finding("state", "fail", text, f"`chmod 700 {home}`"))
     for path in sorted([*home.glob("*.db"), *home.glob("*.key")]):
         if path.stat().st_mode & 0o007:
-            yield Finding("state", "fail", f"{path} is readable by every user of this machine", f"`chmod 600 {path}`")
-
-
-def _foreign_files(home: Path) -> Iterator[Finding]:
-    """A command that root typed in the wrong place leaves files that the worker cannot write."""
+            text = f"{path} is readable by every user of this machine"
+            faults.append(Finding("state", "fail", text, f"`chmod 600 {path}`"))
+    # A command that root typed in the wrong place leaves files that the worker cannot write.
     owner = home.stat().st_uid
     foreign = sorted(path.name for path in home.iterdir() if path.lstat().st_uid != owner)
     if foreign:
         text = f"files in {home} belong to another user than the directory: {', '.join(foreign[:5])}"
-        yield Finding("state", "fail", text, f"`chown -R --reference={home} {home}`")
+        faults.append(Finding("state", "fail", text, f"`chown -R --reference={home} {home}`"))
+    yield from faults or [Finding("state", "ok", f"{home} is private and writable")]
 
 
 def check_disk(settings: Settings) -> Iterator[Finding]:

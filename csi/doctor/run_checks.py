@@ -64,7 +64,11 @@ def examine(options: CheckOptions) -> Iterator[Finding]:
         rt = Runtime(loaded.settings, net)
         yield from local_checks.check_clock(rt.now())
         if is_usable:
-            yield from _distinct(_guarded(loaded.settings, _rows(rt, options)))
+            seen = set[Finding]()
+            for one in _guarded(loaded.settings, _rows(rt, options)):
+                if one not in seen:  # several checks may meet the same database error
+                    yield one
+                seen.add(one)
         elif options.online:
             with scratch_database(rt):
                 yield from _guarded(loaded.settings, _outside(rt))
@@ -95,7 +99,10 @@ def _open_rows(rt: Runtime, *, online: bool) -> Iterator[Finding]:
 
 def _rows(rt: Runtime, options: CheckOptions) -> Iterator[Finding]:
     with db.reading():
-        yield from _guarded(rt.settings, _sync(rt))
+        try:
+            sync_without_worker(rt)
+        except (StoreError, DatabaseError) as error:
+            yield local_checks.database_fault(rt.settings, error)
         yield from _guarded(rt.settings, _outside(rt)) if options.online else ()
         if options.at_work:
             yield from _guarded(rt.settings, _at_work(rt, online=options.online))
@@ -121,20 +128,6 @@ def _guarded(settings: Settings, findings: Iterator[Finding]) -> Iterator[Findin
         yield from findings
     except (StoreError, DatabaseError) as error:
         yield local_checks.database_fault(settings, error)
-
-
-def _distinct(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Several checks may meet the same database error."""
-    seen = set[Finding]()
-    for one in findings:
-        if one not in seen:
-            yield one
-        seen.add(one)
-
-
-def _sync(rt: Runtime) -> Iterator[Finding]:
-    sync_without_worker(rt)
-    yield from ()
 
 
 @contextmanager

@@ -38,7 +38,12 @@ def to_text(record: "loguru.Record") -> str:
     fields = _flatten(record)
     trace = fields.pop("stack_trace", None)
     timestamp, level, message, name = (str(fields.pop(key)) for key in ("timestamp", "level", "message", "logger"))
-    pairs = [f"{_visible(key)}={_quoted(value)}" for key, value in fields.items() if value is not None]
+    pairs = []
+    for key, value in fields.items():
+        if value is not None:
+            text = _visible(str(value))
+            quoted = text if _PLAIN.fullmatch(text) else '"' + text.replace('"', '\\"') + '"'
+            pairs.append(f"{_visible(key)}={quoted}")
     lines = [" ".join([timestamp, f"{level:<8}", name, _visible(message), *pairs])]
     # Indented, so that no text inside an exception can look like a record of its own.
     lines += [f"    {_visible(part)}" for part in str(trace or "").split("\n") if part]
@@ -119,8 +124,3 @@ def _short(text: str) -> str:
 
 def _visible(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
-
-
-def _quoted(value: object) -> str:
-    text = _visible(str(value))
-    return text if _PLAIN.fullmatch(text) else '"' + text.replace('"', '\\"') + '"'

@@ -129,7 +129,24 @@ class Net:
         followed."""
         limits = limits or self.limits
         with deadline(limits.total, max_wire=limits.max_wire):
-            return self._post(method, self._check_url(url), check_headers(headers), body, limits)
+            target, sent = self._check_url(url), _with_own(check_headers(headers))
+            started, where = time.monotonic(), where_of(target)
+            call.plain_http = target.scheme == "http"
+            connect = min(limits.connect, limits.total)
+            try:
+                answer = self._open_pools().posting.exchange(
+                    method, target, sent, body, connect=connect, limit=limits.max_body, where=where
+                )
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                raise explain(error, target, limits) from None
+            return HttpResponse(
+                status=answer.status,
+                headers=answer.headers,
+                body=answer.body,
+                url=f"{target.scheme}://{where}",
+                elapsed=time.monotonic() - started,
+                certificate_expires_at=answer.certificate_expires_at,
+            )
 
     def close(self) -> None:
         """Close the pools. A later call opens new ones."""
@@ -197,32 +214,6 @@ class Net:
             url=f"{url.scheme}://{where}",
             elapsed=time.monotonic() - started,
             certificate_expires_at=stream.certificate_expires_at() if isinstance(stream, DeadlineStream) else None,
-        )
-
-    def _post(
-        self, method: str, url: httpx.URL, headers: dict[str, str], body: bytes, limits: HttpLimits
-    ) -> HttpResponse:
-        started, where = time.monotonic(), where_of(url)
-        call.plain_http = url.scheme == "http"
-        try:
-            answer = self._open_pools().posting.exchange(
-                method,
-                url,
-                _with_own(headers),
-                body,
-                connect=min(limits.connect, limits.total),
-                limit=limits.max_body,
-                where=where,
-            )
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise explain(error, url, limits) from None
-        return HttpResponse(
-            status=answer.status,
-            headers=answer.headers,
-            body=answer.body,
-            url=f"{url.scheme}://{where}",
-            elapsed=time.monotonic() - started,
-            certificate_expires_at=answer.certificate_expires_at,
         )
 
     def _open_pools(self) -> "Pools":

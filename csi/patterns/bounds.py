@@ -76,7 +76,12 @@ class _Count:
         if len(body) == 1 and body[0][0] in SINGLES:
             return _shifted(paths, least, most)
         if body.getwidth()[1] == 0:
-            return self._after_empty_rounds(least, most, body, paths)
+            # Rounds that consume nothing end at the same place, and each number of rounds is a way of its own.
+            most = least + 1 if most is codes.MAXREPEAT else most
+            before = self.total
+            self.follow(body, paths)
+            self.total += (self.total - before) * max(most - 1, 0)
+            return [(most - least + 1) * path for path in paths]
         ends = [paths] if least == 0 else []
         # `re` ends a repetition after a round that consumed nothing, once it has the least number of rounds.
         for number in range(1, min(most, min(least, TITLE_WINDOW) + TITLE_WINDOW) + 1):
@@ -87,14 +92,6 @@ class _Count:
         if least > 2 * TITLE_WINDOW:
             raise _TooMany
         return _sum(ends)
-
-    def _after_empty_rounds(self, least: int, most: int, body: Any, paths: Paths) -> Paths:
-        """Rounds that consume nothing end at the same place, and each number of rounds is a way of its own."""
-        most = least + 1 if most is codes.MAXREPEAT else most
-        before = self.total
-        self.follow(body, paths)
-        self.total += (self.total - before) * max(most - 1, 0)
-        return [(most - least + 1) * path for path in paths]
 
 
 def _shifted(paths: Paths, least: int, most: int) -> Paths:

@@ -14,7 +14,6 @@ from csi.adapters.youtube import push_document
 from csi.adapters.youtube.api import is_readable
 from csi.config.setting_types import TIERS
 from csi.errors import MalformedItem, SourceError
-from csi.ingester.event import CreatorSignalEvent
 from csi.logs import log
 from csi.pipeline import inbound_content, ingest, new_items, push_tracking
 from csi.pipeline.wake import Wake
@@ -82,25 +81,20 @@ def _handle_push(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
         content = PushContent()
     with writing():
         new = push_tracking.note_push(rt, row, content.keys, now)
-        gone = [_note_removed(rt, watch, key, at, now) for key, at in content.removed.items()]
-        items = [item_id for ids in gone for item_id in ids]
+        items: list[int] = []
+        push = rt.settings.sources[watch.source].websub
+        for key, at in content.removed.items():
+            found = events.mark_removed(key, at)
+            if found is not None and push is not None and push.removed_events:
+                raw = push_document.removed_item(json.loads(found.subject_json), watch.source, at)
+                items += new_items.put_pushed(rt, watch, [raw], now)[0]
         is_due = not content.keys and not content.removed and watches.make_due(watch.id, now)
-        result = f"{len(new)} new, {len(content.keys) - len(new)} known, {len(gone)} removed"
+        result = f"{len(new)} new, {len(content.keys) - len(new)} known, {len(content.removed)} removed"
         if not inbound_messages.settle(message, "done", result, now):
             raise NotHandled("its lease was lost")
         counters.add("inbound", label="done")
     wakes = [Wake("poll", watch.id)] if is_due else []
     return [*wakes, *push_tracking.due_checks(rt), *(Wake("ingest", item_id) for item_id in items)]
-
-
-def _note_removed(rt: Runtime, watch: Watch, key: str, at: float, now: float) -> list[int]:
-    """Mark the event of a video that is deleted or private, and emit `video_removed` where that is wanted."""
-    found = events.mark_removed(key, at)
-    push = rt.settings.sources[watch.source].websub
-    if found is None or push is None or not push.removed_events:
-        return []
-    raw = push_document.removed_item(json.loads(found.subject_json), watch.source, at)
-    return new_items.put_pushed(rt, watch, [raw], now)[0]
 
 
 # ── Composio ────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +174,15 @@ def _playlist_item(rt: Runtime, found: ComposioMessage) -> tuple[Watch | None, R
 def _handle_events(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
     now, found = rt.now(), inbound_content.read_events(message.content)
     endpoint = inbound_endpoints.find(message.sender)
-    ready = [_received(event, message, endpoint.tier if endpoint else "standard") for event in found]
+    own = {"received_at": clock.iso(message.received_at), "emitted_at": None, "raw_ref": f"inbound:{message.id}"}
+    ready = []
+    for event in found:
+        routing = {"pipeline": "default", "tags": []} | event.routing
+        if routing.get("priority") not in TIERS:
+            routing["priority"] = endpoint.tier if endpoint else "standard"
+        routing["tags"] = routing["tags"] if isinstance(routing["tags"], list) else []
+        metadata = {"source_adapter": f"inbound:{message.sender}"} | event.metadata
+        ready.append(event.model_copy(update=own | {"routing": routing, "metadata": metadata}))
     with writing():
         wakes, stored = ingest.store_ready(rt, ready, -message.sender_id, message.id, message.received_at)
         result = f"{stored} stored, {len(found) - stored} known"
@@ -188,16 +190,6 @@ def _handle_events(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
             raise NotHandled("its lease was lost")
         counters.add("inbound", label="done")
     return wakes
-
-
-def _received(event: CreatorSignalEvent, message: ClaimedMessage, tier: str) -> CreatorSignalEvent:
-    """With the tier that the event asks for, else that of its sender."""
-    routing = {"pipeline": "default", "tags": []} | event.routing
-    routing["priority"] = routing["priority"] if routing.get("priority") in TIERS else tier
-    routing["tags"] = routing["tags"] if isinstance(routing["tags"], list) else []
-    metadata = {"source_adapter": f"inbound:{message.sender}"} | event.metadata
-    own = {"received_at": clock.iso(message.received_at), "emitted_at": None, "raw_ref": f"inbound:{message.id}"}
-    return event.model_copy(update=own | {"routing": routing, "metadata": metadata})
 
 
 def _handle_items(rt: Runtime, message: ClaimedMessage) -> list[Wake]:

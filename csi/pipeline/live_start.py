@@ -5,7 +5,6 @@ transaction that puts the second one into the inbox. The maintenance loop finds 
 """
 
 import json
-from collections.abc import Sequence
 
 from csi import clock
 from csi.adapters.base import SourceAdapter, StreamState
@@ -43,7 +42,12 @@ def check(rt: Runtime, source: str) -> list[Wake]:
         rows = awaited_streams.claim(source, rt.now())
     if not rows:
         return []
-    states = _states(rt, source, rows)
+    states = None
+    if source in rt.enabled_sources() and rt.has_spare(1):
+        try:
+            states = rt.adapter(source).stream_states(list(dict.fromkeys(row.video_id for row in rows)))
+        except SourceError as error:
+            log.info("announced streams are not looked up", source=source, error=str(error), kind=error.kind)
     now = rt.now()
     with writing():
         if states is None:
@@ -51,17 +55,6 @@ def check(rt: Runtime, source: str) -> list[Wake]:
             return []
         stored = [item for row in rows for item in _settle(rt, row, states.get(row.video_id), now)]
     return [Wake("ingest", item_id) for item_id in stored]
-
-
-def _states(rt: Runtime, source: str, rows: Sequence[AwaitedStream]) -> dict[str, StreamState] | None:
-    """None: the source could not be asked."""
-    if source not in rt.enabled_sources() or not rt.has_spare(1):
-        return None
-    try:
-        return dict(rt.adapter(source).stream_states(list(dict.fromkeys(row.video_id for row in rows))))
-    except SourceError as error:
-        log.info("announced streams are not looked up", source=source, error=str(error), kind=error.kind)
-        return None
 
 
 def _settle(rt: Runtime, row: AwaitedStream, state: StreamState | None, now: float) -> list[int]:

@@ -68,8 +68,12 @@ def fill(rt: Runtime, watch: Watch, position: Position, reading: ReadResult, now
         counters.add("gaps", source=watch.source, label="open")
         missed = Gap(reading.missed_since, now)
         return GapResult(changes={"note": _note(missed, TOO_MANY)}, missed=MissedItems(missed, TOO_MANY))
-    gap = _find(watch, now, unknown=is_new and reading.window_full)
-    if gap is None:
+    if watch.last_success_at is None or watch.first_read_at is None:
+        return GapResult()
+    gap = Gap(**json.loads(watch.gap_json)) if watch.gap_json else None
+    if is_new and reading.window_full:
+        gap = Gap(gap.since if gap else watch.last_success_at, now)
+    elif gap is None or (gap.tried_at is not None and 0 <= now - gap.tried_at < RETRY_SECONDS):
         return GapResult()
     asked = replace(position, known=lambda keys: dedupe.known_before(list(keys), gap.until), emits=None)
     try:
@@ -104,17 +108,6 @@ def report(watch: Watch, result: GapResult, now: float) -> None:
         remedy=_REMEDIES.get(missed.cause, "`csi sources list` shows the error of the watch"),
         now=now,
     )
-
-
-def _find(watch: Watch, now: float, *, unknown: bool) -> Gap | None:
-    old = Gap(**json.loads(watch.gap_json)) if watch.gap_json else None
-    if watch.last_success_at is None or watch.first_read_at is None:
-        return None
-    if unknown:
-        return Gap(old.since if old else watch.last_success_at, now)
-    if old is None or (old.tried_at is not None and 0 <= now - old.tried_at < RETRY_SECONDS):
-        return None
-    return old
 
 
 def _keep_open(watch: Watch, gap: Gap, why: str, now: float) -> GapResult:

@@ -24,8 +24,19 @@ CRASH_REST = 120.0
 
 def redrive(rt: Runtime) -> list[Wake]:
     """Send what may be sent again, to every destination; probe a receiver where no pending event does."""
-    names = rt.destinations if rt.settings.features.delivery else ()
-    return [wake for name in names for wake in _redrive_to(rt, name)]
+    wakes: list[Wake] = []
+    for name in rt.destinations if rt.settings.features.delivery else ():
+        if rt.destinations[name].quiet_until(rt.now()) is not None:
+            continue
+        match destination_state.current(destinations.get(name), rt.now()):
+            case "accepting":
+                wakes += _send(rt, name, AT_A_TIME)
+            case "half_open":
+                # Where events are due, the flush of their lane sends the probe; without them redrive has to.
+                due_times = (outbox.oldest_due(name, tier) or math.inf for tier in LANES)
+                if comes_first(rt, name) or (_may_probe_empty(rt, name) and min(due_times) > rt.now()):
+                    wakes.append(Wake("probe", name))
+    return wakes
 
 
 def send_first(rt: Runtime, name: str) -> list[Wake]:
@@ -82,20 +93,6 @@ def _candidate(rt: Runtime, name: str) -> StoredDeadLetter | None:
 
 def is_on(rt: Runtime) -> bool:
     return rt.settings.dlq.auto_redrive and rt.settings.features.delivery
-
-
-def _redrive_to(rt: Runtime, name: str) -> list[Wake]:
-    if rt.destinations[name].quiet_until(rt.now()) is not None:
-        return []
-    match destination_state.current(destinations.get(name), rt.now()):
-        case "accepting":
-            return _send(rt, name, AT_A_TIME)
-        case "half_open":
-            # Where events are due, the flush of their lane sends the probe; without them redrive has to.
-            due_times = (outbox.oldest_due(name, tier) or math.inf for tier in LANES)
-            if comes_first(rt, name) or (_may_probe_empty(rt, name) and min(due_times) > rt.now()):
-                return [Wake("probe", name)]
-    return []
 
 
 def _send(rt: Runtime, name: str, limit: int) -> list[Wake]:

@@ -139,7 +139,10 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
     if failure.kind in WAITING_KINDS:
         state: State = watch.state if watch.state in OWN_FAULT else "throttled"
         alone = failure.kind == "throttled" and _is_throttled_alone(watch, host)
-        wait = _patience(watch, failure, rng)
+        if failure.retry_after is not None and not math.isnan(failure.retry_after):
+            wait = min(max(failure.retry_after, 1.0), LONGEST_PAUSE) + rng.uniform(0.0, 2.0)
+        else:
+            wait = _doubling(watch) * rng.uniform(0.8, 1.0)
         if alone:
             wait = max(wait, _doubling(watch, HOUR) * rng.uniform(0.8, 1.0))
         return Verdict(state, since, now + wait, pauses_host=failure.kind == "throttled" and not alone)
@@ -151,7 +154,10 @@ def judge(watch: WatchFacts, host: HostFacts, failure: SourceError, now: float, 
     ask = failure.kind == "missing" and _is_time_to_ask(watch, since, now)
     if watch.state == "dead":
         return Verdict("dead", since, now + HOUR * rng.uniform(0.9, 1.0), ask)
-    if failure.kind in HOST_KINDS and not _is_its_own(watch, host, failure, since, now):
+    # No part of an outage: a watch that was suspect before, or has been missing for LONG_NIGHT while the host answers
+    # others.
+    is_missing = now - since >= LONG_NIGHT and _is_suspect(watch, host, failure, since, now)
+    if failure.kind in HOST_KINDS and watch.state != "suspect" and not is_missing:
         begins = host.outage_since is None and host.failing >= threshold(host.watches)
         if begins or host.outage_since is not None:
             return Verdict("outage", since, now + _turn(watch, host, now, rng), ask, begins)
@@ -251,12 +257,6 @@ def catch_up(count: int, now: float) -> list[float]:
     return [now + span * place / max(count, 1) for place in range(count)]
 
 
-def _patience(watch: WatchFacts, failure: SourceError, rng: random.Random) -> float:
-    if failure.retry_after is not None and not math.isnan(failure.retry_after):
-        return min(max(failure.retry_after, 1.0), LONGEST_PAUSE) + rng.uniform(0.0, 2.0)
-    return _doubling(watch) * rng.uniform(0.8, 1.0)
-
-
 def _is_throttled_alone(watch: WatchFacts, host: HostFacts) -> bool:
     """The watch was throttled before, and its host has answered others since: pausing them would not help it."""
     if watch.state != "throttled" or watch.tried_at is None or host.last_ok_at is None:
@@ -283,14 +283,6 @@ def _answers(host: HostFacts, now: float) -> bool:
 def _is_fine(host: HostFacts, since: float, now: float) -> bool:
     """The host has answered other watches since this one began to fail, and within WINDOW."""
     return _answers(host, now) and host.last_ok_at is not None and host.last_ok_at >= since
-
-
-def _is_its_own(watch: WatchFacts, host: HostFacts, failure: SourceError, since: float, now: float) -> bool:
-    """The failure is no part of an outage: the watch was suspect before, or has been missing for LONG_NIGHT while the
-    host answers others."""
-    if watch.state == "suspect":
-        return True
-    return now - since >= LONG_NIGHT and _is_suspect(watch, host, failure, since, now)
 
 
 def _is_suspect(watch: WatchFacts, host: HostFacts, failure: SourceError, since: float, now: float) -> bool:

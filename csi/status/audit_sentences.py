@@ -110,6 +110,13 @@ def _parsed(action: str) -> tuple[str, str | None, str | None]:
 def _sentence(
     row: AuditRecord, verb: str, kind: str | None, ref: str | None, names: Mapping[str, str]
 ) -> AuditSentence:  # fmt: skip
+    outcome: Outcome = "not finished"
+    if row.outcome is not None:
+        outcome = "done" if row.outcome == "done" else "failed"
+    elif row.status is not None:
+        # Rows of earlier releases have only a status: that of HTTP, or the exit code of a command.
+        is_good = row.status == 0 if row.via == "cli" else row.status < 400
+        outcome = "done" if is_good else "failed"
     link = f"{_PAGES[kind]}/{quote(ref, safe='%')}" if kind in _PAGES and ref else None
     who = {"cli": row.client or "", "mcp": f"an agent ({row.role})"}.get(row.via, row.role)
     place = f" from {row.client}" if row.client and row.via not in ("cli", "mcp") else ""
@@ -119,16 +126,6 @@ def _sentence(
         verb=verb,
         thing=names.get(ref, ref) if ref else None,
         link=link,
-        outcome=_outcome(row),
+        outcome=outcome,
         result=row.result or (row.detail if row.via == "cli" else None),
     )
-
-
-def _outcome(row: AuditRecord) -> Outcome:
-    """Rows of earlier releases have only a status: that of HTTP, or the exit code of a command."""
-    if row.outcome is not None:
-        return "done" if row.outcome == "done" else "failed"
-    if row.status is None:
-        return "not finished"
-    is_good = row.status == 0 if row.via == "cli" else row.status < 400
-    return "done" if is_good else "failed"

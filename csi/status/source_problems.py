@@ -11,7 +11,6 @@ from csi.scheduling.watch_health import quiet_seconds, watch_name, without_addre
 from csi.status.facts import SourcePlan, SystemFacts
 from csi.status.problems import Problem
 from csi.status.watch_states import FAILURES, is_failing, last_poll_failed
-from csi.store.api_refusals import ApiRefusal
 from csi.store.watches import WatchTimes
 
 ON_TIME_SECONDS = 120.0
@@ -171,7 +170,19 @@ def _api_access(facts: SystemFacts) -> Iterator[Problem]:
     effect = "gaps in feeds are not filled, and the catalogue is not refreshed"
     for one in facts.api_refusals:
         if one.name == REDDIT_OAUTH:
-            yield _reddit_refused(one)
+            yield Problem(
+                "api_refused",
+                one.name,
+                "degraded",
+                "Reddit refused the OAuth credentials of reddit_subreddit",
+                "the feed is read instead: one request a minute, without score, flair, NSFW and stickied",
+                "check the app at reddit.com/prefs/apps and the variables of `client_id_env` and `client_secret_env`, "
+                "then restart the worker; CSI tries them again every hour",
+                one.since,
+                fails=("alert",),
+                cause=one.error,
+                is_proven=True,
+            )
             continue
         yield Problem(
             "api_refused",
@@ -186,22 +197,6 @@ def _api_access(facts: SystemFacts) -> Iterator[Problem]:
             cause=one.error,
             is_proven=True,
         )
-
-
-def _reddit_refused(refusal: ApiRefusal) -> Problem:
-    return Problem(
-        "api_refused",
-        refusal.name,
-        "degraded",
-        "Reddit refused the OAuth credentials of reddit_subreddit",
-        "the feed is read instead: one request a minute, without score, flair, NSFW and stickied",
-        "check the app at reddit.com/prefs/apps and the variables of `client_id_env` and `client_secret_env`, then "
-        "restart the worker; CSI tries them again every hour",
-        refusal.since,
-        fails=("alert",),
-        cause=refusal.error,
-        is_proven=True,
-    )
 
 
 def _api_units(facts: SystemFacts) -> Iterator[Problem]:

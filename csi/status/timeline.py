@@ -148,7 +148,15 @@ def build(found: ItemRows, around: Surroundings) -> Timeline:
     letter = found.letters[-1] if found.letters else None
     subject = json.loads(event.subject_json) if event else letter.payload.get("subject") if letter else None
     subject = subject if isinstance(subject, dict) else {}
-    deliveries = tuple(_deliveries(found, around))
+    # Per destination: what is queued decides, then dead letters, then delivered batches
+    entries = {entry.destination: entry for entry in reversed(found.entries)}
+    names = [entry.destination for entry in found.entries]
+    names += [letter.destination for letter in found.letters if letter.kind == "event"]
+    names += [batch.destination for batch in found.batches]
+    deliveries = tuple(
+        _unfinished(entries[name], found, around) if name in entries else _finished(name, found)
+        for name in dict.fromkeys(names)
+    )
     state, reason = _state(found, deliveries, around)
     named = next((one.event_id for one in found.letters if one.kind == "event"), None)
     watch_source = found.watch.source if found.watch else None
@@ -197,16 +205,6 @@ def _state(found: ItemRows, deliveries: Sequence[DeliveryState], around: Surroun
     if reason == "emitted":
         return "gone", f"it was emitted; its event was removed by retention (kept for {around.events_days} days)"
     return reason, _NOT_SENT.get(reason, f"it is known as {reason!r}")
-
-
-def _deliveries(found: ItemRows, around: Surroundings) -> Iterator[DeliveryState]:
-    """Per destination: what is queued decides, then dead letters, then delivered batches."""
-    names = [entry.destination for entry in found.entries]
-    names += [letter.destination for letter in found.letters if letter.kind == "event"]
-    names += [batch.destination for batch in found.batches]
-    for name in dict.fromkeys(names):
-        entry = next((entry for entry in found.entries if entry.destination == name), None)
-        yield _unfinished(entry, found, around) if entry else _finished(name, found)
 
 
 def _unfinished(entry: timeline_rows.OutboxRow, found: ItemRows, around: Surroundings) -> DeliveryState:
