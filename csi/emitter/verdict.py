@@ -105,7 +105,12 @@ def judge(
     if status == 207:
         return _judge_parts(answer.json_object(), size)
     if 200 <= status < 300:
-        return _judge_success(answer.json_object(), size)
+        body = answer.json_object()
+        if body is None or body.get("ok") is not True:
+            return Transient(NO_OK)
+        if body.get("rejected") or body.get("errors"):
+            return _judge_parts(body, size)
+        return Delivered() if body.get("accepted", size) == size else Transient(NO_SUM)
     if status in _CONTENT:
         return Refused(_reason(answer))
     if status in _TRANSIENT or status >= 500 or status < 200:
@@ -140,16 +145,6 @@ def clock_difference(answer: HttpResponse, now: float) -> float | None:
         return clock.parse(answer.headers["date"]) - now
     except (KeyError, ValueError, OverflowError):
         return None
-
-
-def _judge_success(body: dict[str, Any] | None, size: int) -> Verdict:
-    if body is None or body.get("ok") is not True:
-        return Transient(NO_OK)
-    if body.get("rejected") or body.get("errors"):
-        return _judge_parts(body, size)
-    if body.get("accepted", size) != size:
-        return Transient(NO_SUM)
-    return Delivered()
 
 
 def _judge_parts(body: dict[str, Any] | None, size: int) -> Verdict:

@@ -49,20 +49,17 @@ class NoSecret(MalformedItem):
 def find_sender(rt: Runtime, name: str, token: str) -> Sender | None:
     """None: no such address. The comparison takes as long for a name that does not exist."""
     endpoint = inbound_endpoints.find(name)
-    subscription = _subscription(name) if endpoint is None else None
+    subscription = None
+    kind, _, number = name.partition("-")
+    if endpoint is None and kind == "websub" and number.isascii() and number.isdigit() and len(number) <= 12:
+        found = subscriptions.find(int(number))
+        if found is not None and found.kind == "websub" and hook_name(found.id) == name:
+            subscription = found
     expected = rt.inbound_keys.token(name, endpoint.address if endpoint else 1)
     is_right = hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace"))
     if not is_right or (endpoint is None and subscription is None):
         return None
     return Sender(name, endpoint, subscription)
-
-
-def _subscription(name: str) -> Subscription | None:
-    kind, _, number = name.partition("-")
-    if kind != "websub" or not (number.isascii() and number.isdigit() and len(number) <= 12):
-        return None
-    found = subscriptions.find(int(number))
-    return found if found is not None and found.kind == "websub" and hook_name(found.id) == name else None
 
 
 def secrets_of(rt: Runtime, endpoint: Endpoint, now: float) -> list[bytes]:

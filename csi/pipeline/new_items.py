@@ -90,17 +90,14 @@ def _filter(rt: Runtime, watch: Watch, items: list[KeyedItem]) -> tuple[list[Key
     if watch.filters_json == "{}":
         return items, []
     rule = filters.load(watch.filters_json)
-    verdicts = [(item, filters.wanted(rule, _facts(rt, item))) for item in items]
-    wanted = [item for item, verdict in verdicts if verdict == "wanted"]
-    return wanted, [item for item, verdict in verdicts if verdict == "unwanted"]
-
-
-def _facts(rt: Runtime, item: KeyedItem) -> filters.Facts:
-    """An item that cannot be normalized is not filtered: ingest makes it a dead letter with its reason."""
-    try:
-        return filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
-    except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest normalizes it again and logs the error
-        return filters.Facts()
+    found: dict[str, list[KeyedItem]] = {"wanted": [], "unwanted": []}
+    for item in items:
+        try:
+            facts = filters.facts_of(rt.adapter(item.raw.source).normalize(item.raw).subject)
+        except Exception:  # noqa: BLE001 a payload may break an adapter in any way; ingest normalizes it again and logs the error
+            facts = filters.Facts()  # it is not filtered: ingest makes it a dead letter with its reason
+        found.setdefault(filters.wanted(rule, facts), []).append(item)
+    return found["wanted"], found["unwanted"]
 
 
 def first_items(policy: Any) -> int | None:

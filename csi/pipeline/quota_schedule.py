@@ -173,8 +173,13 @@ def forecast(rt: Runtime, now: float) -> Forecast | None:
     rate = day.per_second if day.per_second is not None else plan.rate(day_plan.loads)
     spare = max(budget.left - budget.buffer, 0)
     # By interval, the shortest first.
-    pairs = [(plan.interval(load), load.fast) for load in day_plan.loads]
-    counted = Counter((_rounded(seconds), seconds <= fast * 1.01) for seconds, fast in pairs)
+    counted = Counter[tuple[float, bool]]()
+    for load in day_plan.loads:
+        seconds = plan.interval(load)
+        is_fast = seconds <= load.fast * 1.01
+        if seconds != math.inf:  # else nothing is left of the day's units: midnight is the next chance
+            seconds = float(round(seconds)) if seconds >= 10 else round(seconds, 1)
+        counted[seconds, is_fast] += 1
     return Forecast(
         day=day.id,
         limit=limit,
@@ -382,9 +387,3 @@ def _paid_poll(rt: Runtime, now: float, seconds: float, day_plan: _DayPlan, load
     # A stretched interval is another one at each poll, so there is no phase to reach, and each poll would come early.
     most = cadence.CLEARLY if day_plan.plan.stretch <= 1.0 else rt.rng.uniform(0.0, cadence.SLIGHTLY)
     return cadence.after_success(now, at - now, cadence.phase(load.key), most=most)
-
-
-def _rounded(seconds: float) -> float:
-    if seconds == float("inf"):
-        return seconds  # nothing is left of the day's units: midnight is the next chance
-    return float(round(seconds)) if seconds >= 10 else round(seconds, 1)

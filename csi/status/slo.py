@@ -169,23 +169,24 @@ def reports(rt: Runtime, windows: Sequence[float]) -> list[WindowReport]:
     kept = rt.settings.retention.events_days * DAY
     collecting = [name for name, destination in rt.destinations.items() if destination.collects]
     events = list(slo_rows.event_times(now - min(max(windows), kept), collecting))
-    return [_report(rt, now - seconds, max(now - seconds, now - kept), now, events) for seconds in windows]
-
-
-def _report(rt: Runtime, since: float, rows_since: float, now: float, events: Sequence[EventTimes]) -> WindowReport:
-    ours = [one for one in events if one.first_seen_at >= rows_since]
     unread = [name for name, destination in rt.destinations.items() if destination.profile.answers == "status"]
-    uptime = Uptime(heartbeats.attendance(WORKER, since, now), now)
-    return WindowReport(
-        since=since,
-        until=now,
-        rows_since=rows_since,
-        success=judge_success(ours),
-        duplicates=Duplicates(slo_rows.send_counts(rows_since, unread)),
-        uptime=uptime,
-        latencies=tuple(judge_tier(tier, ours, now) for tier in TIERS),
-        notes=tuple(_notes(rt, since, rows_since, uptime)),
-    )
+    found = []
+    for seconds in windows:
+        since, rows_since = now - seconds, max(now - seconds, now - kept)
+        ours = [one for one in events if one.first_seen_at >= rows_since]
+        uptime = Uptime(heartbeats.attendance(WORKER, since, now), now)
+        report = WindowReport(
+            since=since,
+            until=now,
+            rows_since=rows_since,
+            success=judge_success(ours),
+            duplicates=Duplicates(slo_rows.send_counts(rows_since, unread)),
+            uptime=uptime,
+            latencies=tuple(judge_tier(tier, ours, now) for tier in TIERS),
+            notes=tuple(_notes(rt, since, rows_since, uptime)),
+        )
+        found.append(report)
+    return found
 
 
 def _notes(rt: Runtime, since: float, rows_since: float, uptime: Uptime) -> Iterable[str]:

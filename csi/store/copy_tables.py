@@ -99,16 +99,17 @@ class SqliteSource:
             for name in names
             if name not in NOT_COPIED and not name.startswith("sqlite_")
         }
-        return [self._table(name) for name in TopologicalSorter(parents).static_order()]
-
-    def _table(self, name: str) -> Table:
-        kinds = {row[1]: row[2].upper() for row in self._db.execute(f"PRAGMA table_info({name})")}
-        key = database.get_primary_keys(name)  # the target's: the key of a partitioned table includes its time column
-        columns = (*key, *(column for column in kinds if column not in key))
-        flags, texts = (
-            frozenset(at for at, column in enumerate(columns) if kinds[column] == kind) for kind in ("BOOLEAN", "TEXT")
-        )
-        return Table(name, columns, len(key), flags, texts)
+        found = []
+        for name in TopologicalSorter(parents).static_order():
+            kinds = {row[1]: row[2].upper() for row in self._db.execute(f"PRAGMA table_info({name})")}
+            key = database.get_primary_keys(name)  # the target's: that of a partitioned table includes its time column
+            columns = (*key, *(column for column in kinds if column not in key))
+            flags, texts = (
+                frozenset(at for at, column in enumerate(columns) if kinds[column] == kind)
+                for kind in ("BOOLEAN", "TEXT")
+            )
+            found.append(Table(name, columns, len(key), flags, texts))
+        return found
 
     def count(self, table: Table) -> int:
         return self._number(f"SELECT COUNT(*) FROM {table.name}")

@@ -145,8 +145,12 @@ def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
         "SELECT item_key FROM dead_letter WHERE event_id = ? OR item_key = ?",
     ]
     found = dict.fromkeys(row[0] for sql in exact for row in fetch(sql, text, text))
-    for stem in stems if not found else ():
-        found |= dict.fromkeys(key for column, table in PLACES for key in _keys_of(column, table, stem + text))
+    for start in [stem + text for stem in stems] if not found else ():
+        for name, table in PLACES:
+            # The key that equals `start`, and those that continue after a colon; in ASCII ; comes after :
+            whole = fetch(f"SELECT {name} FROM {table} WHERE {name} = ?", start)
+            longer = fetch(under_sql(name, table), f"{start}:", f"{start};", MOST_KEYS + 1)
+            found |= dict.fromkeys(row[0] for row in [*whole, *longer])
     return list(found) or _unnamed_with(text)
 
 
@@ -158,13 +162,6 @@ def _unnamed_with(text: str) -> list[str]:
     rows = fetch(sql, f"{UNNAMED}:", f"{UNNAMED};", like, MOST_KEYS + 1)
     # SQLite's LIKE takes A for a; the ids of videos do not.
     return [key for key, payload in rows if f'"{text}"' in payload]
-
-
-def _keys_of(column: str, table: str, start: str) -> list[str]:
-    """The key that equals `start`, and those that continue after a colon."""
-    rows = fetch(under_sql(column, table), f"{start}:", f"{start};", MOST_KEYS + 1)  # in ASCII ; comes after :
-    whole = fetch(f"SELECT {column} FROM {table} WHERE {column} = ?", start)
-    return list(dict.fromkeys(row[0] for row in [*whole, *rows]))
 
 
 def under_sql(column: str, table: str) -> str:
