@@ -14,6 +14,7 @@ from csi.store.catalog.jobs import CatalogJob, JobEvent
 from csi.store.catalog.movers import ChannelMover, VideoMover
 from csi.store.catalog.stats import ChannelStats, VideoStats, day_of
 from csi.store.catalog.videos import CatalogVideo
+from csi.store.queries import job_figures
 
 WEEK = 7 * 86_400.0
 
@@ -35,7 +36,7 @@ class JobJson(ApiModel, row=CatalogJob, without=("lease_token", "lease_until", "
 
 def describe_jobs(rows: Sequence[CatalogJob], now: float) -> list[JobJson]:
     """The jobs, each with what it waits for."""
-    waits = jobs.waiting_reasons(rows, now)
+    waits = job_figures.waiting_reasons(rows, now)
     return [JobJson.of(row, waits_for=waits.get(row.id)) for row in rows]
 
 
@@ -54,7 +55,7 @@ class JobDetail(JobJson):
 
 def describe_job(row: CatalogJob, now: float) -> JobDetail:
     """The job with its history and what it waits for."""
-    waits = jobs.waiting_reasons([row], now)
+    waits = job_figures.waiting_reasons([row], now)
     return JobDetail.of(row, history=jobs.history(row.id), waits_for=waits.get(row.id))
 
 

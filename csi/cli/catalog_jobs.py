@@ -24,6 +24,7 @@ from csi.cli.output import (
 )  # fmt: skip
 from csi.jobs import job_admin
 from csi.store.catalog import archives, jobs
+from csi.store.queries import job_figures
 
 if TYPE_CHECKING:
     from csi.store.catalog.jobs import CatalogJob
@@ -63,7 +64,7 @@ def list_jobs(
         ref = channel_admin.find_channel(rt, channel).id if channel else None
         rows = jobs.page(status=status, type=kind, channel_id=ref, limit=limit)
         now = rt.now()
-        counted, waits = jobs.counts(), jobs.waiting_reasons(rows, now)
+        counted, waits = job_figures.counts(), job_figures.waiting_reasons(rows, now)
         shown = api_models.describe_jobs(rows, now) if as_json else []
     if as_json:
         echo_json(api_models.JobList.of(jobs=shown, counts=counted))

@@ -28,6 +28,7 @@ from csi.simulator.youtube.world import World
 from csi.store import api_units, db
 from csi.store.catalog import jobs, movers, videos
 from csi.store.catalog.movers import ChannelMover, VideoMover
+from csi.store.queries import job_figures
 
 HOUR, DAY = 3600.0, 86_400.0
 DAYS = 14
@@ -95,7 +96,7 @@ def run(
                     if random.random() < UPLOADS_A_DAY / 24:
                         _publish(world, ref, moment(), random)
             found.movers = movers.videos(rt.now() - DAY, 5)
-            found.dead_jobs = jobs.dead_count()
+            found.dead_jobs = job_figures.dead_count()
     found.seconds = round(time.monotonic() - begun, 1)
     return found
 

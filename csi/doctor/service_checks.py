@@ -22,8 +22,8 @@ from csi.status.watch_states import is_failing, last_poll_failed
 from csi.status.worker import worker_status
 from csi.status.worker_problems import SET_CLOCK, worker_remedy
 from csi.store import watch_admin, watches
-from csi.store.catalog import jobs
 from csi.store.models import Watch
+from csi.store.queries import job_figures
 
 CLOCK_SECONDS = 60.0
 OLD_JOBS = 7_200.0
@@ -244,7 +244,7 @@ def check_sidecar(rt: Runtime, configured: str) -> Iterator[Finding]:
 
 def check_jobs(rt: Runtime) -> Iterator[Finding]:
     """Of the catalogue: they delay no event."""
-    dead, since, found = jobs.dead_count(), jobs.waiting_since(rt.now()), jobs.dead_jobs()
+    dead, since, found = job_figures.dead_count(), job_figures.waiting_since(rt.now()), job_figures.dead_jobs()
     wait = 0.0 if since is None or not rt.settings.catalog.enabled else rt.now() - since
     if replaced := dead - len(found.for_good) - found.redriven:
         text = f"{replaced:,} jobs of the catalogue were given up, and a newer job does the work of each: nothing to do"

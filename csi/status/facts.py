@@ -33,13 +33,12 @@ from csi.store import (
 from csi.store.api_refusals import ApiRefusal
 from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import BackupRecord
-from csi.store.catalog import jobs
-from csi.store.catalog.jobs import DeadJobs
 from csi.store.held_removals import HeldRemoval
 from csi.store.incidents import Incident
 from csi.store.models import Host
-from csi.store.queries import charts, watch_survey
+from csi.store.queries import charts, job_figures, watch_survey
 from csi.store.queries.charts import RecentDeadLetters
+from csi.store.queries.job_figures import DeadJobs
 from csi.store.queries.watch_survey import OrdinaryWatches, WatchSurvey
 from csi.store.reload_results import Reload
 from csi.store.watches import WatchTimes
@@ -193,7 +192,7 @@ def gather(rt: Runtime) -> SystemFacts:
         redrivable=dead_letters.redrivable_counts(),
         auto_redrive=rt.settings.dlq.auto_redrive,
         recent_dead_letters=charts.recent_dead_letters(now - LATELY_SECONDS, dead_letters.REDRIVABLE),
-        dead_jobs=jobs.dead_jobs(),
+        dead_jobs=job_figures.dead_jobs(),
         quota_limit=limit,
         quota_used=used,
         quota_left=None if limit is None else max(limit - used, 0),

@@ -30,9 +30,8 @@ from csi.status.storage_problems import problem_of
 from csi.status.verdict import judge, overdue
 from csi.status.watch_states import STATES, watch_counts
 from csi.store import api_units, counters
-from csi.store.catalog import jobs
 from csi.store.database_faults import DatabaseFault
-from csi.store.queries import backlog_rows, charts
+from csi.store.queries import backlog_rows, charts, job_figures
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 NAN = float("nan")
@@ -211,11 +210,11 @@ def _worker_and_quota(facts: SystemFacts) -> Iterator[Metric]:
 
 def _catalog(rt: Runtime) -> Iterator[Metric]:
     """What the catalogue's jobs do and wait for, and its part of the API units."""
-    now, found = rt.now(), jobs.unfinished()
+    now, found = rt.now(), job_figures.unfinished()
     states = {pair: found.get(pair, 0) for pair in product(KINDS, JOB_STATUSES)}
     yield _gauges("csi_jobs", "Jobs that are not completed", ["type", "status"], states)
     yield _counter("csi_job_runs", "Ends of jobs, and of tries of them", "result", "jobs", KINDS, JOB_RESULTS, "type")
-    since = jobs.waiting_since(now) if rt.settings.catalog.enabled else None
+    since = job_figures.waiting_since(now) if rt.settings.catalog.enabled else None
     oldest = 0.0 if since is None else now - since
     yield _gauge("csi_jobs_oldest_due_seconds", "How long the oldest due job waits for a worker", oldest)
     used, share = api_units.share_used(UNITS, now), rt.settings.catalog.units_per_day

@@ -20,6 +20,7 @@ from typing import Any
 from csi import clock
 from csi.store import api_units, db
 from csi.store.catalog import channels, jobs, stats, videos
+from csi.store.queries import job_figures
 from csi.store.uuid7 import new_id
 
 NOW = 1_771_761_600.0
@@ -103,10 +104,10 @@ def _jobs(finished: int) -> Iterator[tuple[Any, ...]]:
 CALLS: dict[str, Callable[[], Any]] = {
     NEXT_JOB: lambda: jobs.due(NOW, 10),
     "failed jobs that are due": lambda: jobs.release_failed(NOW),
-    "unfinished jobs by type": lambda: jobs.unfinished(),
-    "oldest due job": lambda: jobs.waiting_since(NOW),
+    "unfinished jobs by type": lambda: job_figures.unfinished(),
+    "oldest due job": lambda: job_figures.waiting_since(NOW),
     "completed jobs, a page": lambda: jobs.page(status="completed"),
-    "jobs by status": lambda: jobs.counts(),
+    "jobs by status": lambda: job_figures.counts(),
     "channel status": lambda: channels.find(channel_id(7)),
     "recent video stats": lambda: stats.recent(video_id(77), 24),
     "hot videos of a channel": lambda: videos.of_channel(channel_id(7), since=NOW - 7 * DAY),

@@ -25,7 +25,6 @@ from csi.store import alerts, db, destinations, incidents, reload_results
 from csi.store.api_refusals import ApiRefusal
 from csi.store.backlog_samples import BacklogSample
 from csi.store.backups import Backup, BackupRecord
-from csi.store.catalog.jobs import DeadJobs
 from csi.store.database_faults import READ_ONLY
 from csi.store.destinations import DestinationRow
 from csi.store.heartbeats import LastHeartbeat
@@ -36,6 +35,7 @@ from csi.store.incidents import Incident
 from csi.store.models import Host
 from csi.store.notification_log import FailingTarget
 from csi.store.queries.charts import RecentDeadLetters
+from csi.store.queries.job_figures import DeadJobs
 from csi.store.subscriptions import Subscription
 from csi.store.watches import WatchTimes
 from csi.worker import alerting

@@ -9,6 +9,7 @@ import pytest
 
 from csi.store import api_units, db
 from csi.store.catalog import archives, channels, jobs, stats, videos
+from csi.store.queries import job_figures
 from ops.bench import catalogue
 
 NOW = 1_771_761_600.0
@@ -30,11 +31,11 @@ PATTERNS: dict[str, tuple[Callable[[], Any], str]] = {
     "due videos": (lambda: videos.due("hot", NOW), "idx_videos_due"),
     "due channels": (lambda: channels.due(NOW), "idx_channels_due"),
     "baselines": (lambda: stats.view_baselines(["v1"], NOW - 8e4, NOW), "video_id_captured_at|autoindex_video_stats"),
-    "unfinished jobs": (lambda: jobs.unfinished(), "idx_jobs_"),
-    "dead jobs": (lambda: jobs.dead_count(), "idx_jobs_"),
+    "unfinished jobs": (lambda: job_figures.unfinished(), "idx_jobs_"),
+    "dead jobs": (lambda: job_figures.dead_count(), "idx_jobs_"),
     "completed jobs": (lambda: jobs.page(status="completed"), "autoindex_jobs|jobs_pkey"),
     "jobs of a channel": (lambda: jobs.page(channel_id=UC), "idx_jobs_channel|autoindex_jobs|jobs_pkey"),
-    "oldest due job": (lambda: jobs.waiting_since(NOW), "idx_jobs_"),
+    "oldest due job": (lambda: job_figures.waiting_since(NOW), "idx_jobs_"),
     "videos page by page": (lambda: videos.of_channel(UC, before=LAST), "idx_videos_channel"),
     "stuck jobs": (lambda: jobs.requeue_stuck(NOW), "idx_jobs_"),
     "jobs to archive": (lambda: archives.old_rows("jobs", 0.0, NOW), "idx_jobs_settled"),

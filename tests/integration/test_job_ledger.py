@@ -8,6 +8,7 @@ from csi.errors import StoreError
 from csi.store import counters, db, leases
 from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import MOVES, NewCatalogJob
+from csi.store.queries import job_figures
 
 NOW = 1_771_761_600.0
 UC = [f"UC{number:022d}" for number in range(5)]
@@ -279,13 +280,13 @@ def test_a_job_that_ended_all_its_workers_is_counted_and_its_channel_marked():
     jobs.requeue_stuck(NOW + 60)
     assert counters.all_of("jobs") == {("BACKFILL_CHANNEL", "dead"): 1}
     assert channels.find(UC[0]).status == "error"
-    assert jobs.dead_count() == 1
+    assert job_figures.dead_count() == 1
 
 
 def test_a_cancelled_job_needs_nobody_and_says_nothing_when_it_is_back():
     job = put("k")
     jobs.cancel(job, NOW)
-    assert (jobs.dead_count(), jobs.unfinished()) == (0, {})
+    assert (job_figures.dead_count(), job_figures.unfinished()) == (0, {})
     jobs.retry_now(jobs.find(job.id), NOW)
     assert jobs.find(job.id).error_message is None
 
@@ -294,10 +295,10 @@ def test_what_waits_for_a_worker_is_told_without_what_waits_rightly():
     put("later", scheduled_at=NOW + 10)
     put("paused", channel_id=UC[0], scheduled_at=NOW - 500)
     channels.pause(UC[0])
-    assert jobs.waiting_since(NOW) is None
+    assert job_figures.waiting_since(NOW) is None
     put("due", scheduled_at=NOW - 100)
-    assert jobs.waiting_since(NOW) == NOW - 100
-    assert jobs.unfinished() == {("BACKFILL_CHANNEL", "pending"): 3}
+    assert job_figures.waiting_since(NOW) == NOW - 100
+    assert job_figures.unfinished() == {("BACKFILL_CHANNEL", "pending"): 3}
 
 
 def test_attempts_count_every_start_and_are_never_taken_back():
@@ -313,9 +314,9 @@ def test_attempts_count_every_start_and_are_never_taken_back():
 def test_a_job_of_a_paused_channel_says_what_it_waits_for():
     job, other = put("k", channel_id=UC[0]), put("l", channel_id=UC[1])
     channels.pause(UC[0])
-    assert jobs.waiting_reasons([job, other], NOW) == {
+    assert job_figures.waiting_reasons([job, other], NOW) == {
         job.id: f"its channel is paused; `csi channels resume {UC[0]}` lets it run"
     }
     channels.resume(UC[0], NOW)
-    assert jobs.waiting_reasons([job], NOW) == {}
-    assert jobs.waiting_reasons([job], NOW - 60) == {job.id: "the time it is scheduled for"}
+    assert job_figures.waiting_reasons([job], NOW) == {}
+    assert job_figures.waiting_reasons([job], NOW - 60) == {job.id: "the time it is scheduled for"}

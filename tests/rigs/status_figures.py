@@ -42,7 +42,7 @@ from csi.status.delivery_problems import certificate_text
 from csi.status.problems import ALERTS, PROBLEMS
 from csi.status.source_problems import is_on_time
 from csi.store import counters, watches
-from csi.store.catalog import jobs
+from csi.store.queries import job_figures
 from csi.store.queries.charts import flow_chart
 from csi.web import health
 from csi.web.formatting import ago, percent, plural, span_words, stamp, whole_seconds
@@ -72,8 +72,8 @@ class Moment:
         self.quota = quota_schedule.forecast(rt, self.now)
         self.catalog = data_api.share_of(rt)
         self.sources = tuple(rt.settings.sources)
-        self.unfinished_jobs, self.job_due_since = jobs.unfinished(), jobs.waiting_since(self.now)
-        self.dead_jobs = jobs.dead_count()
+        self.unfinished_jobs, self.job_due_since = job_figures.unfinished(), job_figures.waiting_since(self.now)
+        self.dead_jobs = job_figures.dead_count()
         self.hour_chart, self.day_chart = flow_chart(self.now, slo.HOUR, 300), flow_chart(self.now, slo.DAY, 3600)
         self.counted = {name: counters.all_of(name) for name in COUNTERS}
 

@@ -14,6 +14,7 @@ from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs, movers, stats, videos
 from csi.store.catalog.channels import Channel, ChannelStatus
 from csi.store.catalog.jobs import CatalogJob, JobStatus
+from csi.store.queries import job_figures
 from csi.web.operation_definition import Limit, OperationList, RequestModel, Whole, page_of
 from csi.web.responses import HttpProblem, reply
 
@@ -268,7 +269,9 @@ def list_jobs(rt: Runtime, query: JobQuery) -> api_models.JobPage:
         status=query.status, type=query.type, channel_id=query.channel, limit=query.limit + 1, before=query.before
     )
     shown, following = page_of(rows, query.limit)
-    return api_models.JobPage.of(jobs=api_models.describe_jobs(shown, rt.now()), counts=jobs.counts(), next=following)
+    return api_models.JobPage.of(
+        jobs=api_models.describe_jobs(shown, rt.now()), counts=job_figures.counts(), next=following
+    )
 
 
 @OPERATIONS.add("GET", "/jobs/{id}", "showJob", "A job and its history", refusals=NO_JOB)

@@ -11,11 +11,12 @@ from csi.jobs import job_admin
 from csi.runtime import Runtime
 from csi.store.catalog import channels, jobs
 from csi.store.catalog.jobs import CatalogJob
+from csi.store.queries import job_figures
 from csi.web.page_rendering import Context, DashboardPage, change
 
 SHOWN = 100
 STATUSES = (*jobs.OPEN, *jobs.SETTLED)
-PAGE = DashboardPage("/jobs", "Jobs", 60, lambda rt: jobs.dead_count(), key="j")
+PAGE = DashboardPage("/jobs", "Jobs", 60, lambda rt: job_figures.dead_count(), key="j")
 
 
 @PAGE.view("/jobs", "jobs.html")
@@ -27,10 +28,10 @@ def show(rt: Runtime, request: Request) -> Context:
     return {
         "rows": rows[:SHOWN],
         "status": status,
-        "counts": jobs.counts(),
+        "counts": job_figures.counts(),
         "older": older,
         "titles": _titles(rows),
-        "waits": jobs.waiting_reasons(rows, rt.now()),
+        "waits": job_figures.waiting_reasons(rows, rt.now()),
     }
 
 
@@ -38,7 +39,7 @@ def show(rt: Runtime, request: Request) -> Context:
 def show_one(rt: Runtime, request: Request) -> Context:
     ref = request.path_params["id"]
     row = _find(ref)
-    waits = jobs.waiting_reasons([row], rt.now())
+    waits = job_figures.waiting_reasons([row], rt.now())
     return {"row": row, "history": jobs.history(ref), "titles": _titles([row]), "waits_for": waits.get(ref)}
 
 
