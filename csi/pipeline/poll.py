@@ -424,10 +424,12 @@ def _record_failure(rt: Runtime, attempt: PollAttempt, error: SourceError) -> li
         watches.finish(watch, next_at, host=attempt.host, **changes)
         counters.add_all(_poll_counts(watch.source, "error", attempt.elapsed))
     # One warning when a watch begins to fail or its health changes. In an outage the line about the host is enough.
-    is_news = verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health)
-    warn = log.warning if is_news else log.debug
-    facts = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
-    warn("poll failed", **facts, errors=watch.errors + 1, health=verdict.state)
+    facts: dict[str, object] = {"source": watch.source, "watch": watch.ref, "error": str(error), "kind": error.kind}
+    facts |= {"errors": watch.errors + 1, "health": verdict.state}
+    if verdict.state != "outage" and (watch.errors == 0 or verdict.state != watch.health):
+        log.warning("poll failed", **facts)
+    else:
+        log.debug("poll failed", **facts)
     return [Wake("poll", watch.id, at=next_at)]
 
 
