@@ -20,6 +20,7 @@ from csi.cli.processing_session import checked_day, echo_documents, processing_o
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
 from csi.processing.pipeline import budget, digests, notify, provider_access, retry_video
+from csi.processing.pipeline.operator_log import log_action
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 
 CONSUMER = ("-k", "thread", "-d", "0.05", "-m", "0.5", "-s", "1", "-g", "TERM", "-t", "25")
 COLLECTIONS = ("videos", "jobs/transcription", "jobs/summarization", "audit_logs", "jobs_deadletter", "run_events")
-WAITS = {"transcript": "a transcript that does not exist yet", "stream_end": "the end of a stream"}
+WAITS = {
+    "transcript": "a transcript that does not exist yet",
+    "stream_end": "the end of a stream",
+    "person": "a person (dead letters that nothing retries: csi processing dlq list)",
+}
 """What a job may wait for besides the budget and a provider that is paused."""
 
 
@@ -110,7 +115,7 @@ def show_status(config_path: Path | None, as_json: bool) -> None:
         f"budget today   {money['spent_usd']} paid, {money['reserved_usd']} reserved of {money['daily_usd']} USD"
     )
     waits = ", ".join(f"{n} for {WAITS.get(name, name)}" for name, n in facts["waiting_jobs"].items())
-    click.echo(f"open jobs      {facts['open_jobs']}" + (f", of which wait: {waits}" if waits else ""))
+    click.echo(f"open jobs      {facts['open_jobs']}" + (f"; waiting: {waits}" if waits else ""))
     click.echo(f"dead letters   {facts['dead_letters']}")
     click.echo(f"notices        {facts['waiting_notices']} waiting")
     for name, count in facts["unknown_pipelines"].items():
@@ -137,7 +142,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "signals": received_events.counts(),
         "unknown_pipelines": received_events.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
-        "waiting_jobs": jobs.waiting_by_reason(),
+        "waiting_jobs": jobs.waiting_by_reason() | _waiting_for_a_person(rt),
         "paused_providers": [state.name for state in facts.providers if state.paused_at is not None],
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),
@@ -149,6 +154,12 @@ def _facts(rt: Processing) -> dict[str, Any]:
         },
         "paused": rt.settings.paused,
     }
+
+
+def _waiting_for_a_person(rt: Processing) -> dict[str, int]:
+    settings = rt.settings.dlq
+    count = dead_jobs.for_a_person(rounds=settings.max_rounds if settings.auto_retry else 0)
+    return {"person": count} if count else {}
 
 
 def _receiver(rt: Processing) -> str:
@@ -249,7 +260,9 @@ def release(config_path: Path | None) -> None:
     """
     with processing_session(config_path) as rt, db.writing():
         count = jobs.release_waiting(budget.BUDGET, rt.now())
-        click.echo(f"{videos.release_deferred(rt.now())} videos and {count} jobs are checked again")
+        words = f"{videos.release_deferred(rt.now())} videos and {count} jobs are checked again"
+        log_action(rt, "release", words)
+        click.echo(words)
 
 
 @processing.command("retry")
@@ -313,6 +326,8 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
         now = rt.now()
         with db.writing():
             made = mutes.add(problem, plain(reason, 200) or None, by=user_name(), now=now, until=now + duration)
+            words = f"{problem or 'all problems'} until {clock.iso(made.until)} {made.reason or ''}".strip()
+            log_action(rt, "mute", words)
     click.echo(f"muted: {problem or 'all problems'} until {clock.iso(made.until)}; `csi processing unmute` ends it")
 
 
@@ -322,6 +337,7 @@ def unmute(config_path: Path | None) -> None:
     """End every mute before its time."""
     with processing_session(config_path) as rt, db.writing():
         ended = mutes.end(rt.now())
+        log_action(rt, "unmute", plural(ended, "mute"))
     click.echo(f"{plural(ended, 'mute')} ended")
 
 

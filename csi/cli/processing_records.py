@@ -74,6 +74,17 @@ def list_runs(config_path: Path | None, as_json: bool, limit: int) -> None:
     echo_documents(listed, head, rows, as_json=as_json, empty="no runs yet")
 
 
+@runs_group.command("note")
+@processing_option
+@click.argument("run_id")
+@click.argument("text")
+def note_run(config_path: Path | None, run_id: str, text: str) -> None:
+    """Set the notes of a run: `csi runs note 2026-02-22 "the provider was down"`. An empty text removes them."""
+    with processing_session(config_path) as rt:
+        runs.note_run(rt, checked_day(run_id), text)
+    click.echo(f"{run_id}: noted" if text else f"{run_id}: the notes are removed")
+
+
 @runs_group.command("show")
 @processing_option
 @json_option

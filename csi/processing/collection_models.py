@@ -230,6 +230,7 @@ class AgentStats(SpecDocument):
     avg_response_time_ms: NonNegativeFloat
 
 
+RunTrigger = Literal["schedule", "manual", "backfill"]
 RunStatus = Literal["planned", "running", "completed", "failed", "paused"]
 
 
@@ -260,7 +261,7 @@ class RunEventDocument(SpecDocument):
     agent_stats: dict[str, AgentStats]
     quota_limits_hit: list[Text]
     policies_enforced: list[Text]
-    triggered_by: Literal["schedule", "manual", "backfill"]
+    triggered_by: RunTrigger
     configuration_snapshot: Json
     notes: Text | None = None
 

@@ -43,6 +43,8 @@ def test_status_tells_videos_money_and_dead_letters(csi):
     assert told["videos"] == {"summarized": 1, "failed": 1}
     assert (told["dead_letters"], told["budget"]["daily_usd"]) == (1, "5.0000")
     assert "dead letters   1" in csi("processing", "status")
+    assert told["waiting_jobs"] == {"person": 1}
+    assert "waiting: 1 for a person" in csi("processing", "status")
 
 
 def test_problems_are_muted_and_unmuted(csi):
@@ -52,6 +54,17 @@ def test_problems_are_muted_and_unmuted(csi):
     assert "there is no alert of this name" in csi("processing", "mute", "2h", "--problem", "typo", code=2)
     assert "1 mute ended" in csi("processing", "unmute")
     assert "muted" not in csi("processing", "status")
+
+
+def test_what_an_operator_does_is_in_the_audit_log_with_the_user(csi):
+    csi("processing", "mute", "2h", "--reason", "a test")
+    csi("processing", "unmute")
+    csi("processing", "release")
+    csi("runs", "note", runs.runs.page(1)[0].run_id, "a quiet day")
+    entries = json.loads(csi("processing", "audit", "--json", "--agent", "operator"))
+    assert [entry["action"] for entry in entries] == ["run_note", "release", "unmute", "mute"]
+    assert all(entry["user_id"] for entry in entries)
+    assert "a quiet day" in csi("runs", "show", runs.runs.page(1)[0].run_id)
 
 
 def test_status_says_what_comes_from_the_receiver_or_why_nothing_does(csi, tmp_path, monkeypatch):

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from csi import logs
 from csi.errors import CsiError
 from csi.logs import redaction
-from csi.processing.pipeline import dead_job_actions, maintenance, provider_access
+from csi.processing.pipeline import add_videos, dead_job_actions, maintenance, notify, provider_access, runs
+from csi.processing.pipeline.operator_log import log_action
 from csi.processing.pipeline.retry_video import retry_video
+from csi.processing.pipeline.summarise_again import SummaryWishes, summarise_again
 from csi.processing.runtime import StepWake
-from csi.processing.store import audit
+from csi.processing.store import audit, notification_log
 from csi.processing.store.audit import SENSITIVE_TEXT, is_sensitive
 from csi.processing.store.db import fetch, writing
+from csi.processing.video_lists import ListedVideo
 from tests.fakes.providers import LOST, FakeAssembly, FakeChat
 
 SECRETS = st.text("".join(map(chr, range(33, 127))), min_size=12, max_size=40)
@@ -120,6 +123,13 @@ def a_long_day(open_bench, assembly: FakeAssembly, chat: FakeChat, home: Path) -
     retry_video(bench.rt, "vid00000008")
     maintenance.release_failed_job(bench.rt, StepWake("summarise", "su_vid00000007"), ZeroDivisionError("a defect"))
     dead_job_actions.close(bench.rt, "su_vid00000007", "abandoned", "not worth it")
+    assert notify.resend(bench.rt, notification_log.table.latest(1)[0].id)
+    runs.note_run(bench.rt, bench.rt.today(), "Ada was here")
+    add_videos.add_videos(bench.rt, [ListedVideo(1, "vid00000009", "vid00000009")], "manual", "manual")
+    summarise_again(bench.rt, "vid00000001", SummaryWishes())
+    with writing():
+        for action in ("mute", "unmute", "release"):
+            log_action(bench.rt, action, "by command")
 
 
 def test_an_action_that_is_missing_in_the_table_counts_as_sensitive():

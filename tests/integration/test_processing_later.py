@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+from youtube_transcript_api import TranscriptsDisabled, VideoUnplayable
 
 from csi import clock as csi_clock
 from csi.demo.processing_account import ProcessingMonitor, account_lines
@@ -12,9 +13,11 @@ from csi.errors import CsiError
 from csi.net import Net
 from csi.processing.pipeline import maintenance
 from csi.processing.pipeline.retry_video import retry_video
+from csi.processing.providers.base import Segment
+from csi.processing.providers.captions import CaptionTranscriber
 from csi.processing.providers.video_facts import CatalogueFacts, VideoFacts, YouTubeFacts
 from csi.processing.store import audit, dead_jobs, jobs, videos
-from tests.fakes.providers import ScriptedServer
+from tests.fakes.providers import FakeAssembly, ScriptedServer
 from tests.rigs.processing_bench import TEXT
 
 VIDEO = "vid00000001"
@@ -191,7 +194,7 @@ class FactServer(ScriptedServer):
 def test_the_catalogue_and_the_data_api_tell_what_they_know():
     with FactServer() as server:
         catalogue = CatalogueFacts(Net(), server.url, "token-1")
-        assert catalogue.find("v1", is_stream=False) == VideoFacts(61.0, 7, "T", "A creator")
+        assert catalogue.find("v1", is_stream=False) == VideoFacts(61.0, 7, "T", "A creator", channel_id="UC1")
         assert catalogue.find("v2", is_stream=False) is None
         youtube = YouTubeFacts(Net(), server.url, "key-123")
         assert youtube.find("v1", is_stream=False) == VideoFacts(62.0, 12)
@@ -219,3 +222,69 @@ def test_the_demo_does_not_wait_for_the_end_of_a_premiere(open_bench, tmp_path):
     account = monitor.account()
     assert (account.videos, account.waiting, account.unfinished) == (1, 1, 0)
     assert "1 waiting for captions or the end of a stream" in account_lines(account)[0]
+
+
+class Premiere:
+    """YouTube's own captions for a video whose feed does not tell that it is a premiere."""
+
+    name = "captions"
+
+    def __init__(self, clock, begins: float, ends: float) -> None:
+        self.clock, self.begins, self.ends = clock, begins, ends
+
+    def list(self, video_id: str) -> list[object]:
+        if self.clock() < self.begins:
+            raise VideoUnplayable(video_id, "Premieres in 8 days", [])
+        if self.clock() < self.ends + 3 * HOUR:
+            raise TranscriptsDisabled(video_id)
+        return [self]
+
+    language_code, is_generated = "en", True
+
+    def fetch(self):
+        return self
+
+    def __iter__(self):
+        return iter([Segment(0.0, TEXT)])
+
+
+def test_a_premiere_that_only_youtubes_words_tell_of_is_waited_for(open_bench, clock):
+    bench = open_bench()
+    begins = clock() + 8 * 24 * HOUR
+    api = Premiere(clock, begins, begins + HOUR)
+    bench.rt.free["file"] = CaptionTranscriber(bench.rt.net, api=api)
+    upload(bench)
+    bench.run_for(7 * 24 * HOUR, stride=HOUR)
+    assert (bench.status(VIDEO), jobs.waiting_by_reason()) == ("transcription_queued", {"transcript": 1})
+    assert bench.job(f"tr_{VIDEO}").doc.error_message == "captions: Premieres in 8 days"
+    bench.run_for(5 * 24 * HOUR, stride=HOUR)
+    assert bench.status(VIDEO) == "summarized"
+
+
+def test_captions_that_the_owner_uploaded_are_waited_for_before_audio_is_paid(open_bench, clock, tmp_path):
+    (tmp_path / "audio").mkdir()
+    (tmp_path / "audio" / f"{VIDEO}.mp3").write_bytes(b"audio")
+    with FakeAssembly() as assembly, ScriptedServer() as captions:
+        captions.always = {"/api/timedtext": 404}
+        audio = {"base_url": assembly.url, "audio_dir": tmp_path / "audio"}
+        providers = {"providers": ["captions", "assemblyai"], "captions": {"base_url": captions.url}}
+        bench = open_bench(transcription={**providers, "assemblyai": audio})
+        bench.rt.fact_sources = (Known({VIDEO: VideoFacts(600.0, 5, has_captions=True)}),)
+        upload(bench, duration_seconds=None)
+        bench.run_for(HOUR, stride=300)
+        assert (assembly.billed, jobs.waiting_by_reason()) == (0, {"transcript": 1})
+        bench.run_for(73 * HOUR, stride=HOUR)  # they never came: then it is worth its money
+        assert (assembly.billed, bench.status(VIDEO)) == (1, "summarized")
+
+
+def test_status_says_what_waits_for_a_person(open_bench, clock):
+    bench = open_bench(dlq={"max_rounds": 1, "retry_after": 3600})
+    assert dead_jobs.for_a_person(rounds=1) == 0
+    (bench.home / "transcripts" / f"{VIDEO}.json").write_text("{broken")
+    upload(bench)
+    bench.run_for(0)
+    assert dead_jobs.for_a_person(rounds=1) == 1  # a broken file is not repaired by waiting
+    (bench.home / "transcripts" / f"{VIDEO}.json").unlink()
+    write_transcript(bench)
+    retry_video(bench.rt, VIDEO)
+    assert dead_jobs.for_a_person(rounds=1) == 0

@@ -227,6 +227,29 @@ def test_a_transcript_that_cannot_be_read_is_looked_at_again_and_never_paid_anew
     assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
 
 
+@pytest.mark.parametrize("seconds", [None, 0, 366 * 86_400], ids=["none", "zero", "a year"])
+def test_a_length_that_cannot_be_is_not_the_price_and_not_the_videos_length(open_bench, assembly, tmp_path, seconds):
+    whole = assembly._look
+    assembly._look = lambda name: (200, whole(name)[1] | {"audio_duration": seconds}, {})
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(60)
+    assert bench.status(VIDEO) == "summarized"
+    assert videos.get(VIDEO).doc.duration_sec == 600
+    assert paid_calls.used(bench.rt.today()) == Decimal("0.0600")
+
+
+def test_a_transcript_of_another_job_is_not_taken(open_bench, assembly, tmp_path):
+    whole = assembly._look
+    assembly._look = lambda name: (200, whole(name)[1] | {"id": "job-999", "text": "of another video"}, {})
+    bench = audio_bench(open_bench, assembly, tmp_path)
+    bench.run_for(300)
+    assert "it answered with another job" in bench.job(f"tr_{VIDEO}").doc.error_message
+    assembly._look = whole
+    bench.run_for(3600, stride=30)
+    assert bench.job(f"tr_{VIDEO}").doc.transcript_text == assembly.text
+    assert assembly.billed == 1
+
+
 def test_429_waits_as_long_as_it_is_asked(open_bench, assembly, tmp_path, clock):
     assembly.faults = {"/v2/upload": [(429, {"error": "Too Many Requests"}, {"Retry-After": "90"})]}
     bench = audio_bench(open_bench, assembly, tmp_path)

@@ -1,5 +1,7 @@
 """Providers: captions from the library and from an endpoint, extractive summaries, prompts, notifications."""
 
+import json
+
 import pytest
 
 from csi import clock
@@ -14,7 +16,7 @@ from csi.simulator.youtube.app import create_app
 from csi.simulator.youtube.captions import speech
 from csi.simulator.youtube.world import World
 from tests.fakes.background_server import serve_in_background
-from tests.fakes.providers import FakeChat
+from tests.fakes.providers import FakeChat, ScriptedServer
 
 WANTED = TranscriptRequest("dQw4w9WgXcQ", "https://youtu.be/x", 60)
 
@@ -66,6 +68,35 @@ def test_the_simulators_captions_are_read_and_absent_without_speech():
         with pytest.raises(ProviderError) as caught:
             provider.fetch(TranscriptRequest(video.id, "u", 1, languages=("de",)))
         assert caught.value.code == "wrong_language"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"<!DOCTYPE html><html><body>Sorry</body></html>", "bad_answer"),
+        (b'{"events": [{"tStartMs": 0, "segs"', "bad_answer"),
+        (b'data: {"events": []}\n\ndata: [DONE]\n\n', "bad_answer"),
+        (b"[]", "bad_answer"),
+    ],
+    ids=["html", "cut", "sse", "list"],
+)
+def test_an_answer_that_is_no_captions_is_asked_for_again_and_no_transcript(answer, code):
+    with ScriptedServer() as server:
+        server.always = {"/api/timedtext": (200, answer, {})}
+        with pytest.raises(ProviderError) as caught:
+            CaptionTranscriber(Net(), server.url).fetch(WANTED)
+    assert (caught.value.code, caught.value.fault) == (code, "unknown")
+
+
+def test_captions_of_ten_megabytes_are_read():
+    events = [{"tStartMs": 1000 * at, "segs": [{"utf8": f"sentence {at} " + "word " * 20}]} for at in range(90_000)]
+    content = json.dumps({"events": events}).encode()
+    assert len(content) > 10_000_000
+    with ScriptedServer() as server:
+        server.always = {"/api/timedtext": (200, content, {})}
+        found = CaptionTranscriber(Net(), server.url).fetch(WANTED)
+    assert found.text.endswith("sentence 89999 " + "word " * 19 + "word")
+    assert found.segments[-1].start == 89_999
 
 
 def test_a_date_in_retry_after_is_a_wait_from_now():

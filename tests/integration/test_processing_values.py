@@ -5,9 +5,10 @@ import pytest
 from csi import clock as csi_clock
 from csi.errors import CsiError
 from csi.logs import register_secret
-from csi.processing.pipeline import dead_job_actions, runs
+from csi.processing.pipeline import add_videos, dead_job_actions, runs
 from csi.processing.providers.http_errors import refusal
 from csi.processing.store import artifacts, audit, dead_jobs, videos
+from csi.processing.video_lists import read_list
 from tests.fakes.providers import FakeAssembly, FakeChat
 from tests.integration.test_processing_paid import VIDEO, audio_bench, chat_bench
 
@@ -90,6 +91,49 @@ def test_planned_videos_are_those_that_waited_that_day(open_bench, clock):
     bench.drain()
     assert runs.describe_run(bench.rt, bench.rt.today()).planned_videos == 2
     assert runs.describe_run(bench.rt, today).planned_videos == 3
+
+
+def test_a_run_says_what_triggered_it(open_bench, clock):
+    bench = open_bench()
+
+    def add(video_id: str, source: str) -> None:
+        (row,) = read_list(f"{video_id}\n".encode())
+        add_videos.add_videos(bench.rt, [row], source, "manual")
+        bench.drain()
+
+    def triggered_by() -> str:
+        return runs.describe_run(bench.rt, bench.rt.today()).triggered_by
+
+    assert triggered_by() == "schedule"
+    add("vid00000001", "manual")
+    assert triggered_by() == "manual"
+    add("vid00000002", "sheet_backfill")
+    assert triggered_by() == "backfill"
+    bench.deliver("vid00000003")
+    bench.drain()
+    assert triggered_by() == "schedule"
+    clock.move(86_400)
+    add("vid00000004", "sheet_backfill")
+    assert triggered_by() == "backfill"
+
+
+def test_a_run_has_the_notes_that_an_operator_wrote(open_bench, clock):
+    bench = open_bench()
+    bench.rt.operator = "ada"
+    bench.run_for(0)
+    day = bench.rt.today()
+    runs.note_run(bench.rt, day, "the provider was down")
+    clock.move(86_400)
+    bench.run_for(0)
+    assert (runs.runs.find(day).notes, runs.runs.find(day).status) == ("the provider was down", "completed")
+    (entry,) = [one for one in audit.search(limit=10) if one.action == "run_note"]
+    assert (entry.user_id, entry.resource_id) == ("ada", day)
+    with pytest.raises(CsiError, match="looks like a secret"):
+        runs.note_run(bench.rt, day, "Authorization: Bearer abcdefghijklmnop0123456789")
+    with pytest.raises(CsiError, match="there was no run"):
+        runs.note_run(bench.rt, "2001-01-01", "x")
+    runs.note_run(bench.rt, day, "")
+    assert runs.runs.find(day).notes is None
 
 
 def test_a_day_in_which_nothing_succeeded_has_failed(open_bench, clock):

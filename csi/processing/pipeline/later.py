@@ -8,6 +8,7 @@ from typing import Any
 
 from csi import clock
 from csi.processing.providers.base import ProviderError
+from csi.processing.providers.captions import NOT_BEGUN
 from csi.processing.providers.video_facts import VideoFacts
 from csi.processing.runtime import Processing
 from csi.processing.settings import STREAMS
@@ -27,7 +28,7 @@ WHILE_LIVE = 1800.0
 LOOK_AGAIN = 6 * HOUR
 """An announced start may be moved: a stream is looked at again after this time at the latest."""
 
-_LATER = frozenset({"captions_off", "wrong_language", "video_unavailable", "no_speech", "no_file"})
+_LATER = frozenset({"captions_off", "wrong_language", "video_unavailable", "no_speech", "no_file", NOT_BEGUN})
 
 
 def may_come_later(error: ProviderError, *, is_free: bool) -> bool:
@@ -44,9 +45,11 @@ def published_at(video: ProcessingVideo) -> float:
     return clock.parse(video.doc.published_at)
 
 
-def asked_again_at(rt: Processing, video: ProcessingVideo, available_at: float | None, now: float) -> float | None:
+def asked_again_at(
+    rt: Processing, video: ProcessingVideo, available_at: float | None, now: float, *, has_begun: bool = True
+) -> float | None:
     """When this video's transcript is asked for again; `available_at`: when its stream ended."""
-    if video.kind in STREAMS:
+    if video.kind in STREAMS or not has_begun:
         return next_ask(STREAM_ASKS, video.discovered_at, now)
     since = max(published_at(video), available_at or 0.0)
     # A publication in the future is a premiere, or a wrong clock: the age counts from its discovery.

@@ -6,6 +6,7 @@ from csi import clock, notifications
 from csi.errors import CsiError
 from csi.notification_sending import Message, MessageSender
 from csi.notifications import Kind, Target
+from csi.processing.pipeline.operator_log import log_action
 from csi.processing.runtime import Notifier, Processing
 from csi.processing.store import audit, notices, notification_log
 from csi.processing.store.db import sql_database, writing
@@ -46,7 +47,10 @@ def notify(rt: Processing) -> int:
 def resend(rt: Processing, number: int) -> bool:
     """The worker sends this message to its target again. False: there is no such message."""
     with writing():
-        return notification_log.table.resend(number, rt.now())
+        is_known = notification_log.table.resend(number, rt.now())
+        if is_known:
+            log_action(rt, "notification_resend", f"message {number}", kind="notification", name=str(number))
+        return is_known
 
 
 def sender(rt: Processing) -> MessageSender:

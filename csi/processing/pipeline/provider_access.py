@@ -64,12 +64,12 @@ def note_success(rt: Processing, provider: str, *, is_paid: bool) -> None:
 def resume(rt: Processing, provider: str) -> int | None:
     """End the pause by command. Returns how many jobs are due again. None: the provider is not paused."""
     with writing():
-        return _release(rt, provider, "by command") if providers.resume(provider) else None
+        return _release(rt, provider, "by command", by=rt.operator) if providers.resume(provider) else None
 
 
-def _release(rt: Processing, provider: str, reason: str) -> int:
+def _release(rt: Processing, provider: str, reason: str, *, by: str | None = None) -> int:
     count = jobs.release_waiting(provider, rt.now())
-    audit.write(_scope(rt, provider), "provider_resume", "success", rt.now(), data_summary=reason)
+    audit.write(_scope(rt, provider), "provider_resume", "success", rt.now(), data_summary=reason, user_id=by)
     log.info("provider is resumed", provider=provider, jobs=count)
     return count
 

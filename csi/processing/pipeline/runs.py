@@ -1,9 +1,12 @@
 """The daily run. Every number is counted from rows."""
 
 from csi import clock
-from csi.logs import log
-from csi.processing.collection_models import AgentStats, RunEventDocument, RunStatus
+from csi.errors import CsiError
+from csi.logs import log, redact
+from csi.processing.collection_models import AgentStats, RunEventDocument, RunStatus, RunTrigger
+from csi.processing.pipeline.operator_log import log_action
 from csi.processing.runtime import Processing, day_span
+from csi.processing.sanitize import plain_text
 from csi.processing.store import dead_jobs, paid_calls, runs, videos
 from csi.processing.store.db import writing
 
@@ -59,7 +62,25 @@ def describe_run(rt: Processing, day: str) -> RunEventDocument:
         agent_stats={name: AgentStats(**stats) for name, stats in totals["agents"].items()},
         quota_limits_hit=runs.marks(day, "quota"),
         policies_enforced=runs.marks(day, "policy"),
-        triggered_by="schedule",
+        triggered_by=_trigger(videos.origins(start, end)),
         configuration_snapshot=known.configuration_snapshot if known else settings.snapshot(),
         notes=known.notes if known else None,
     )
+
+
+def note_run(rt: Processing, day: str, text: str) -> None:
+    """Replace the notes of a run; an empty text removes them. CsiError: there was no run, or the text has a secret."""
+    if redact(text) != text:
+        raise CsiError("the note contains something that looks like a secret; leave it out, nothing was stored")
+    with writing():
+        if day != rt.today() and runs.find(day) is None:
+            raise CsiError(f"there was no run on {day}; see: csi runs list")
+        runs.put(describe_run(rt, day).changed(notes=plain_text(text, 10_000) or None))
+        log_action(rt, "run_note", text, kind="run", name=day)
+
+
+def _trigger(origins: set[str]) -> RunTrigger:
+    """By whom: a day whose videos all came by command, one by one or in lists, is the operator's."""
+    if origins == {"manual"}:
+        return "manual"
+    return "backfill" if origins and "signal" not in origins else "schedule"

@@ -1,6 +1,6 @@
 """The retry policy (spec 001), and what it does to a job whose provider failed: repeat, retry, skip or dead letter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from csi import clock
@@ -9,6 +9,7 @@ from csi.processing.collection_models import DeadLetterJobDocument, FailureType,
 from csi.processing.pipeline.later import TRANSCRIPT, asked_again_at, may_come_later
 from csi.processing.pipeline.provider_access import note_success, pause, provider_of, wait
 from csi.processing.providers.base import ProviderError
+from csi.processing.providers.captions import NOT_BEGUN
 from csi.processing.runtime import DAY, Processing, StepWake, wake_job
 from csi.processing.store import audit, dead_jobs, jobs, paid_calls, providers, videos
 from csi.processing.store.audit import AuditScope
@@ -125,7 +126,13 @@ def settle_failure(
     provider, now = provider_of(rt, job), rt.now()
     later = None
     if may_come_later(error, is_free=provider in rt.free):
-        later = asked_again_at(rt, videos.get(job.video_id), job.work.get("available_at"), now)
+        has_begun = error.code != NOT_BEGUN
+        if not has_begun:
+            job = replace(job, work=job.work | {"not_begun": True})
+        elif job.work.get("not_begun"):  # what was a premiere when it was published is a new video now
+            job = replace(job, work=job.work | {"not_begun": False, "available_at": now})
+        video = videos.get(job.video_id)
+        later = asked_again_at(rt, video, job.work.get("available_at"), now, has_begun=has_begun)
     verdict = judge(job, error, now, more_providers=more_providers, answered=answered, ask_again_at=later)
     sent = error.status is not None or error.code.startswith(("net_", "captions_"))
     kind = "api_call" if sent else "error"

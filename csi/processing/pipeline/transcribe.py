@@ -28,6 +28,7 @@ from csi.processing.pipeline.provider_access import may_call, note_success, prov
 from csi.processing.pipeline.settle_failure import claim_job, job_scope, settle_failure
 from csi.processing.providers.assemblyai import AssemblyTranscriber
 from csi.processing.providers.base import ProviderError, Transcript, TranscriptRequest, base_language
+from csi.processing.providers.captions import NO_CAPTIONS
 from csi.processing.providers.document_stores import KeptDocument, keep
 from csi.processing.providers.http_errors import recorded_calls
 from csi.processing.runtime import DAY, Processing, StepWake, wake_job
@@ -72,13 +73,20 @@ def transcribe(rt: Processing, job_id: str) -> list[StepWake]:
         kind = "data_access" if name == "file" else "api_call"
         return _settle_transcript(rt, job, _timed(rt, job, f"fetch:{name}", lambda: rt.free[name].fetch(request), kind))
     except ProviderError as error:
-        more_providers = name != settings.providers[-1]
+        more_providers = name != settings.providers[-1] and not _captions_will_come(rt, job, error)
         return settle_failure(rt, jobs.reread(job), error, more_providers=more_providers)
     except BudgetExhausted as exhausted:
         wait_for_budget(rt, job, exhausted)
     except LostLease:
         log.info("job was claimed by another worker", job_id=job_id)
     return []
+
+
+def _captions_will_come(rt: Processing, job: ProcessingJob, error: ProviderError) -> bool:
+    """The owner uploaded captions, as the catalogue or YouTube says: they are waited for before audio is paid."""
+    if error.code != NO_CAPTIONS[0] or not jobs.reread(job).work.get("has_captions"):
+        return False
+    return asked_again_at(rt, videos.get(job.video_id), job.work.get("available_at"), rt.now()) is not None
 
 
 def _learn_or_wait(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -> list[StepWake] | None:
@@ -105,7 +113,8 @@ def _learn_or_wait(rt: Processing, job: ProcessingJob, video: ProcessingVideo) -
             audit.write(scope, "wait", "skipped", now, error_code=STREAM_END, error_message=words)
             jobs.settle(job, now, next_at=at, waits_for=STREAM_END, next_retry_at=clock.iso(at), error_message=words)
             return [wake_job(job.id, at)]
-        job = jobs.update(job, now, duration_sec=video.doc.duration_sec, work={"looked_up": facts is not None})
+        known = {"looked_up": facts is not None, "has_captions": facts is not None and facts.has_captions is True}
+        job = jobs.update(job, now, duration_sec=video.doc.duration_sec, work=known)
         if is_over:
             job = jobs.update(job, now, work={"available_at": now})
         limit = rt.settings.limits.max_duration
@@ -141,7 +150,7 @@ def _run_paid(
         job = _reserve_and_upload(rt, job, provider, request)
     if job.work["phase"] == "uploaded":
         return _poll_later(rt, _submit(rt, job, provider, request))
-    return _poll(rt, job, provider)
+    return _poll(rt, job, provider, request)
 
 
 def _reserve_and_upload(
@@ -219,7 +228,9 @@ def _adopt(rt: Processing, job: ProcessingJob, provider_job_id: str) -> Processi
         )
 
 
-def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> list[StepWake]:
+def _poll(
+    rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber, request: TranscriptRequest
+) -> list[StepWake]:
     provider_job_id = str(job.provider_job_id)
     try:
         transcript = _timed(rt, job, "look", lambda: provider.fetch(provider_job_id))
@@ -241,7 +252,7 @@ def _poll(rt: Processing, job: ProcessingJob, provider: AssemblyTranscriber) -> 
     rt.failpoint("transcribe.transcript")
     # A crash before this commit polls again, which is free; the price is recorded once, under the submission's key.
     with writing():
-        book(rt, _call_key(job), "paid", actual=provider.price(transcript))
+        book(rt, _call_key(job), "paid", actual=provider.price(transcript, request))
         job = jobs.update(job, rt.now(), actual_cost_usd=paid_calls.spent_on(job.id))
         alert_near_limit(rt)
     return _settle_transcript(rt, job, transcript)

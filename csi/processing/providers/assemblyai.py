@@ -30,6 +30,8 @@ COMMAND_SECONDS = 1800
 MAX_MILLISECONDS = 366 * 86_400_000
 """One year: a longer offset or duration is an invalid response."""
 SUFFIXES = (".mp3", ".m4a", ".mp4", ".webm", ".opus", ".ogg", ".wav", ".flac")
+LONGEST_AUDIO = 11 * 3600.0
+"""The provider takes 10 hours: a longer one is no length."""
 _UNKNOWN_SECONDS = Decimal(3600)
 """The assumed duration of a video of unknown duration."""
 
@@ -59,8 +61,11 @@ class AssemblyTranscriber:
         seconds = Decimal(str(request.duration)) if request.duration > 0 else _UNKNOWN_SECONDS
         return round_up(self.settings.usd_per_hour * seconds / 3600)
 
-    def price(self, transcript: Transcript) -> Decimal:
-        return exact(self.settings.usd_per_hour * Decimal(str(transcript.duration or 0)) / 3600)
+    def price(self, transcript: Transcript, request: TranscriptRequest) -> Decimal:
+        """The estimate, where the provider does not tell a length that can be."""
+        if not transcript.duration:
+            return self.estimate(request)
+        return exact(self.settings.usd_per_hour * Decimal(str(transcript.duration)) / 3600)
 
     def upload(self, request: TranscriptRequest) -> str:
         """Upload the audio and return its URL. It is free, and every upload gets a URL of its own."""
@@ -104,7 +109,10 @@ class AssemblyTranscriber:
 
     def fetch(self, provider_job_id: str) -> Transcript | None:
         """None while the provider has not finished."""
-        return read_transcript(self._get(f"/v2/transcript/{provider_job_id}"))
+        data = self._get(f"/v2/transcript/{provider_job_id}")
+        if data.get("id", provider_job_id) != provider_job_id:
+            raise ProviderError(f"{WHO}: it answered with another job", "transient", "bad_answer")
+        return read_transcript(data)
 
     def check_access(self) -> None:
         """A free request that needs the key. ProviderError `account` when the key is refused."""
@@ -191,7 +199,7 @@ def read_transcript(data: dict[str, Any]) -> Transcript | None:
         language=found.language_code,
         confidence=found.confidence,
         segments=tuple(Segment(said.start / 1000, said.text, said.speaker) for said in found.utterances or ()),
-        duration=found.audio_duration or 0.0,
+        duration=found.audio_duration if 0 < (found.audio_duration or 0.0) <= LONGEST_AUDIO else None,
         source=found.audio_url or "",
     )
 

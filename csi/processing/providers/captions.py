@@ -1,5 +1,6 @@
 """The provider `captions`: YouTube's captions by youtube-transcript-api, or an endpoint that serves json3."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +8,19 @@ from urllib.parse import urlencode
 
 from csi import clock
 from csi.errors import MissingSetting
-from csi.net import Net
+from csi.net import HttpLimits, Net
 from csi.processing.providers.base import ProviderError, Segment, Transcript, TranscriptRequest, base_language
 from csi.processing.providers.http_errors import call_json, record_call
-from csi.processing.providers.transcript_files import from_json
+from csi.processing.providers.transcript_files import MAX_BYTES, from_json
+from csi.processing.sanitize import plain_line
 
 NEEDS = "captions need the extra: pip install 'creator-signals[processing]' (or set transcription.captions.base_url)"
 TIMEOUT = 20.0
+LIMITS = HttpLimits(max_body=MAX_BYTES)
 NO_CAPTIONS = ("captions_off", "there are no captions")
+NOT_BEGUN = "not_begun"
+"""The code of a premiere or stream that has not begun."""
+_BEGINS = re.compile(r"(?i)\bpremieres?\b|\blive (event|stream) will (begin|start)\b")
 
 # The library's exceptions and our codes. By name: the library is an extra and imported only when it is used.
 _ABSENT = {
@@ -48,7 +54,7 @@ class CaptionTranscriber:
         query = {"v": request.video_id, "fmt": "json3"} | ({"lang": request.languages[0]} if request.languages else {})
         url = f"{self._base}/api/timedtext?{urlencode(query)}"
         try:
-            data = call_json(lambda: self._net.get(url), "captions", self._now, method="GET", url=url)
+            data = call_json(lambda: self._net.get(url, limits=LIMITS), "captions", self._now, method="GET", url=url)
         except ProviderError as error:
             if error.status == 404:
                 raise _absent(*NO_CAPTIONS) from None
@@ -67,6 +73,9 @@ class CaptionTranscriber:
             fetched = None if track is None else track.fetch()
         except Exception as error:
             name = type(error).__name__
+            reason = str(getattr(error, "reason", None) or "")
+            if name == "VideoUnplayable" and _BEGINS.search(reason):
+                raise _absent(NOT_BEGUN, plain_line(reason, 200)) from error
             if name in _ABSENT:
                 raise _absent(_ABSENT[name], name) from error
             words = f"captions: YouTube did not return them ({name})"

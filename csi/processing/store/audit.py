@@ -46,6 +46,11 @@ SENSITIVE_TEXT: dict[str, str | None] = {
     "dlq_abandoned": PEOPLE,
     "dlq_retry": None,
     "dlq_reopen": None,
+    "notification_resend": None,
+    "mute": PEOPLE,  # its reason
+    "unmute": None,
+    "release": None,
+    "run_note": PEOPLE,
 }
 """Every action of the audit log without its suffix (`fetch:captions`), and the sensitive text it touches, if any."""
 

@@ -75,11 +75,19 @@ def search(*, status: str | None, limit: int) -> list[DeadJob]:
     return [_dead_job(row) for row in fetch(sql, *params, limit)]
 
 
+_RETRIED_LATER = """status = 'pending' AND retried_at IS NULL AND can_retry AND rounds < ?
+    AND failure_type IN ('max_retries', 'quota_exceeded')"""
+
+
 def retriable(now: float, *, rounds: int, limit: int) -> list[str]:
     """Jobs that failed because of an outage or missing credit, and whose automatic retry is due."""
-    sql = """SELECT job_id FROM dead_jobs WHERE status = 'pending' AND retried_at IS NULL AND can_retry AND rounds < ?
-             AND failure_type IN ('max_retries', 'quota_exceeded') AND retry_after <= ? ORDER BY moved_at LIMIT ?"""
+    sql = f"SELECT job_id FROM dead_jobs WHERE {_RETRIED_LATER} AND retry_after <= ? ORDER BY moved_at LIMIT ?"
     return [row[0] for row in fetch(sql, rounds, now, limit)]
+
+
+def for_a_person(*, rounds: int) -> int:
+    """Open ones that no automatic retry takes up; `rounds`: how many of those there are, 0 without them."""
+    return number(f"SELECT count(*) FROM dead_jobs WHERE {_UNHANDLED} AND NOT ({_RETRIED_LATER})", rounds)
 
 
 def open_count() -> int:

@@ -218,6 +218,14 @@ def pipelines() -> list[str]:
     return [row[0] for row in fetch("SELECT DISTINCT pipeline FROM videos ORDER BY pipeline")]
 
 
+def origins(start: float, end: float) -> set[str]:
+    """Where the videos came from that were discovered in that time: `signal`, `manual` or `backfill`."""
+    sql = f"""SELECT DISTINCT CASE WHEN {doc_field("source")} = 'sheet_backfill' THEN 'backfill'
+                WHEN correlation_id LIKE ? THEN 'manual' ELSE 'signal' END
+              FROM videos WHERE discovered_at >= ? AND discovered_at < ?"""
+    return {row[0] for row in fetch(sql, "manual:%", start, end)}
+
+
 def planned(start: float, end: float) -> int:
     """Videos that waited for admission in that time: discovered before its end, and not admitted before its start."""
     sql = """SELECT count(DISTINCT s.video_id) FROM steps s WHERE s.new = 'discovered' AND s.at < ?
