@@ -286,19 +286,18 @@ class AlertNotifier:
         """To each target; one that fails is not sent the alert about itself. One that does not accept it gets it later,
         where another one has it."""
         notified = [one for one in targets if (alert.name, alert.subject) != ("notification_failed", one.name)]
-        accepted = [target for target in notified if self._notify_target(alert, target, section)]
+        start, sent, accepted = first_message_key(alert), self.sender.table, 0
+        kind: Literal["alert", "resolved"] = "alert" if alert.resolved_at is None else "resolved"
+        for target in notified:
+            is_late = alert.resolved_at is not None and not sent.has(start, target.name)
+            if is_late:
+                with self.sender.sql.writing():
+                    sent.drop(start, target.name)  # the message of the end says all that this one does
+            texts = message(alert, self.kinds, self.public_url, section, is_late=is_late, has_runbook=self.has_runbook)
+            one = Message(message_key(alert), kind, message_kind(alert), *texts)
+            accepted += self.sender.send_to(target, one)
         if accepted or (not notified and alert.resolved_at is not None):
             with self.sender.sql.writing():
                 self.table.mark_notified(alert, self.sender.now())
-        if accepted and len(accepted) < len(notified):
+        if 0 < accepted < len(notified):
             self.sender.retry_later(message_key(alert))
-
-    def _notify_target(self, alert: StoredAlert, target: Target, section: str | None) -> bool:
-        start, sent, is_late = first_message_key(alert), self.sender.table, False
-        if alert.resolved_at is not None and not sent.has(start, target.name):
-            is_late = True
-            with self.sender.sql.writing():
-                sent.drop(start, target.name)  # the message of the end says all that this one does
-        texts = message(alert, self.kinds, self.public_url, section, is_late=is_late, has_runbook=self.has_runbook)
-        kind: Literal["alert", "resolved"] = "alert" if alert.resolved_at is None else "resolved"
-        return self.sender.send_to(target, Message(message_key(alert), kind, message_kind(alert), *texts))

@@ -269,7 +269,17 @@ class YouTubeChannelRSSAdapter(WatchedSource):
         try:
             result = self._read_feed(position)
         except SourceError as error:
-            return self._replace_feed(position, error)
+            last = position.last_success_at
+            waited = last is None or position.is_announced or self.tools.now() - last >= REPLACE_FEED_AFTER
+            if not waited or not self.api.usable or not self.tools.spare(1):
+                raise
+            try:
+                page = self._uploads.first_page(position)
+            except SourceError:
+                raise error from None
+            log.info("feed is replaced by the API", watch=position.ref, error=str(error), kind=error.kind)
+            unread = ReadResult(etag=position.etag, last_modified=position.last_modified, host=self.api.host)
+            return self._add_uploads(unread, page, position)
         if not self._is_hourly_read(position) or not self.api.usable or not self.tools.spare(1):
             return result
         try:
@@ -278,19 +288,6 @@ class YouTubeChannelRSSAdapter(WatchedSource):
             log.info("uploads list is not read", watch=position.ref, error=str(error), kind=error.kind)
             return result
         return self._add_uploads(result, page, position)
-
-    def _replace_feed(self, position: Position, error: SourceError) -> ReadResult:
-        last = position.last_success_at
-        waited = last is None or position.is_announced or self.tools.now() - last >= REPLACE_FEED_AFTER
-        if not waited or not self.api.usable or not self.tools.spare(1):
-            raise error
-        try:
-            page = self._uploads.first_page(position)
-        except SourceError:
-            raise error from None
-        log.info("feed is replaced by the API", watch=position.ref, error=str(error), kind=error.kind)
-        unread = ReadResult(etag=position.etag, last_modified=position.last_modified, host=self.api.host)
-        return self._add_uploads(unread, page, position)
 
     def _add_uploads(self, result: ReadResult, page: ApiPage | None, position: Position) -> ReadResult:
         """The feed's items and those that only the uploads playlist lists."""

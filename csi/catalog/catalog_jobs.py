@@ -19,7 +19,7 @@ from csi.store import heartbeats
 from csi.store.catalog import channels, jobs, videos
 from csi.store.catalog.channels import ChannelFacts
 from csi.store.catalog.jobs import CatalogJob
-from csi.store.catalog.videos import DueVideo, Tier, VideoCounts
+from csi.store.catalog.videos import Tier, VideoCounts
 from csi.store.db import writing
 
 BATCH = 50
@@ -56,7 +56,12 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
     videos whose details are old, missing ones and those that the job names are read whole."""
     done = {"videos": 0, "missing": 0, "asked": 0} | job.progress
     now = rt.now()
-    wanted = _wanted(tier, rt, job, done["asked"])
+    if job.video_ids:
+        wanted = videos.by_ids(job.video_ids[done["asked"] : done["asked"] + BATCH])
+    elif data_api.uses_stats_bucket(rt):
+        wanted = videos.without_details(tier, now, now - DETAILS_DAYS[tier] * DAY, BATCH)
+    else:
+        wanted = videos.due(tier, now, BATCH)
     counts: dict[str, VideoCounts] | None = None
     if not wanted and not job.video_ids and (wanted := videos.due(tier, now, BATCH)):
         counts = data_api.read_counts(rt, job, [video.id for video in wanted])
@@ -85,15 +90,6 @@ def _refresh_videos(tier: Tier, rt: Runtime, job: CatalogJob) -> StepDone | JobD
             log.info("videos are missing at YouTube", videos=newly)
 
     return StepDone(progress, save)
-
-
-def _wanted(tier: Tier, rt: Runtime, job: CatalogJob, asked: int) -> list[DueVideo]:
-    """The next videos that are read whole; without a bucket of statistics, all that are due."""
-    if job.video_ids:
-        return videos.by_ids(job.video_ids[asked : asked + BATCH])
-    if not data_api.uses_stats_bucket(rt):
-        return videos.due(tier, rt.now(), BATCH)
-    return videos.without_details(tier, rt.now(), rt.now() - DETAILS_DAYS[tier] * DAY, BATCH)
 
 
 def _refresh_channels(rt: Runtime, job: CatalogJob) -> StepDone | JobDone:

@@ -85,7 +85,14 @@ def add(
         echo_json(found[0] if len(whats) == 1 else {"channels": found})
     else:
         for one in done:
-            _echo_added(one)
+            if one.result == "known":
+                click.echo(f"{_title(one.channel)}: {one.remark}")
+                continue
+            click.echo(f"tracking {_title(one.channel)}")
+            click.echo(f"  job {one.job.id if one.job else '–'} fetches its videos")
+            click.echo(f"  feed: {plain(logs.redact(one.watch))}")
+            if one.remark:
+                click.echo(f"  {plain(logs.redact(one.remark))}")
     sys.exit(SOME_FAILED if failed else 0)
 
 
@@ -101,17 +108,6 @@ def _each(whats: tuple[str, ...], act: Callable[[str], R]) -> tuple[list[R], boo
             failed = True
             click.echo(f"csi: {plain(what, 80)}: {plain(logs.redact(str(error)))}", err=True)
     return done, failed
-
-
-def _echo_added(added: RegisterResult) -> None:
-    if added.result == "known":
-        click.echo(f"{_title(added.channel)}: {added.remark}")
-        return
-    click.echo(f"tracking {_title(added.channel)}")
-    click.echo(f"  job {added.job.id if added.job else '–'} fetches its videos")
-    click.echo(f"  feed: {plain(logs.redact(added.watch))}")
-    if added.remark:
-        click.echo(f"  {plain(logs.redact(added.remark))}")
 
 
 @channels_group.command("list")

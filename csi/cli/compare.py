@@ -14,7 +14,7 @@ from csi.cli.output import ago, confirm, echo_json, echo_lines, plain, plural
 
 if TYPE_CHECKING:
     from csi.admin.old_poller_log import Sighting
-    from csi.admin.parallel_run import Comparison, Result, Takeover
+    from csi.admin.parallel_run import Comparison, Result
 
 SHOWN = 20
 TITLES: dict[Result, str] = {
@@ -64,21 +64,17 @@ def compare(
                 marked = f"{plural(done.videos, 'video')} as seen ({plural(done.new_keys, 'new key')})"
                 confirm(f"Mark {marked}, and drop {plural(done.pending, 'pending event')} of them?", yes=yes)
                 done = parallel_run.take_over(rt, sightings, sources=sources)
-            _report_takeover(done, dry_run=dry_run, as_json=as_json)
+            if as_json:
+                counts = {"videos": done.videos, "new_keys": done.new_keys, "pending_dropped": done.pending}
+                echo_json({"dry_run": dry_run, **counts})
+                return
+            verb = "would be" if dry_run else "are"
+            click.echo(f"{plural(done.videos, 'video')}: {done.new_keys:,} keys {verb} marked as seen")
+            click.echo(f"{plural(done.pending, 'pending event')} {verb} dropped")
             return
         found = parallel_run.compare(rt, sightings, sources=sources, since=rt.now() - since if since else 0.0)
     _report(sightings, found, as_json=as_json, show_all=show_all)
     sys.exit(1 if found.of("only_old") else 0)
-
-
-def _report_takeover(done: Takeover, *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        counts = {"videos": done.videos, "new_keys": done.new_keys, "pending_dropped": done.pending}
-        echo_json({"dry_run": dry_run, **counts})
-        return
-    verb = "would be" if dry_run else "are"
-    click.echo(f"{plural(done.videos, 'video')}: {done.new_keys:,} keys {verb} marked as seen")
-    click.echo(f"{plural(done.pending, 'pending event')} {verb} dropped")
 
 
 def _report(sightings: list[Sighting], found: Comparison, *, as_json: bool, show_all: bool) -> None:

@@ -28,8 +28,6 @@ from csi.store import damage, db
 from csi.worker import retention
 
 if TYPE_CHECKING:
-    from csi.admin.copy_to_postgres import CopyReport
-    from csi.admin.database_repair import RepairReport
     from csi.runtime import Runtime
     from csi.worker.retention import Pruned
 
@@ -163,23 +161,19 @@ def repair(config_path: Path | None, as_json: bool, dry_run: bool, yes: bool) ->
     elif report.damage is None:
         click.echo("no damage found; nothing was changed")
     else:
-        _show_repair(report, url)
-
-
-def _show_repair(report: RepairReport, url: str) -> None:
-    click.echo(f"damage: {report.damage}")
-    rows = [
-        [it.table, f"{it.rows:,}", "unknown" if it.lost is None else f"{it.lost:,}", ", ".join(it.gaps[:5])]
-        for it in report.tables
-        if it.rows or it.gaps or it.lost
-    ]
-    echo_table(("TABLE", "SAVED", "LOST", "UNREADABLE ROWS"), rows)
-    if report.kept is None:
-        click.echo("nothing was changed (--dry-run)", err=True)
-        return
-    for what, number in report.consequences:
-        click.echo(f"{number:,} {what}")
-    click.echo(f"{url} is repaired; the damaged file is {report.kept}. Start worker and sidecar.", err=True)
+        click.echo(f"damage: {report.damage}")
+        rows = [
+            [it.table, f"{it.rows:,}", "unknown" if it.lost is None else f"{it.lost:,}", ", ".join(it.gaps[:5])]
+            for it in report.tables
+            if it.rows or it.gaps or it.lost
+        ]
+        echo_table(("TABLE", "SAVED", "LOST", "UNREADABLE ROWS"), rows)
+        if report.kept is None:
+            click.echo("nothing was changed (--dry-run)", err=True)
+            return
+        for what, number in report.consequences:
+            click.echo(f"{number:,} {what}")
+        click.echo(f"{url} is repaired; the damaged file is {report.kept}. Start worker and sidecar.", err=True)
 
 
 @db_group.command("copy")
@@ -206,12 +200,13 @@ def copy_all(config_path: Path | None, target: str, live: bool, as_json: bool) -
             shown = percent
 
         report = copy_to_postgres.copy_database(runtime.load_settings(config_path), target, live=live, notice=notice)
-    _show_copy(report, hide_password(target), as_json=as_json)
-
-
-def _show_copy(report: CopyReport, target: str, *, as_json: bool) -> None:
     if as_json:
-        facts = {"source": report.source, "target": target, "complete": report.complete, "mended_texts": report.mended}
+        facts = {
+            "source": report.source,
+            "target": hide_password(target),
+            "complete": report.complete,
+            "mended_texts": report.mended,
+        }
         click.echo(json.dumps(facts | {"tables": [dataclasses.asdict(it) for it in report.tables]}))
         return
     rows = [[it.table, f"{it.rows:,}", f"{it.written:,}", f"{it.removed:,}", it.sha256[:16]] for it in report.tables]

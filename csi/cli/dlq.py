@@ -22,7 +22,6 @@ from csi.ingester.text import clean
 from csi.store.queries import timeline_rows
 
 if TYPE_CHECKING:
-    from csi.dlq.dead_letters import StoredDeadLetter
     from csi.runtime import Runtime
 
 
@@ -87,8 +86,20 @@ def list_dead_letters(
                         rows.append([f"{group.count:,}", ",".join(group.causes), *times, str(group.example), key])
                     echo_table(("COUNT", "CAUSE", "FIRST", "LAST", "NEWEST ID", group_by.upper()), rows, WIDEST)
                 click.echo(plural(total, "dead letter"), err=True)
-        else:
-            _show_list(search.newest(chosen, limit), search.count(chosen), as_json=as_json)
+            return
+        letters, total = search.newest(chosen, limit), search.count(chosen)
+        if as_json:
+            echo_json(api_models.DeadLetterList.of(total=total, dead_letters=letters))
+            return
+        if letters:
+            rows = []
+            for one in letters:
+                what = [str(one.id), stamp(one.died_at), one.state, one.source, one.destination or "–"]
+                why = [one.cause, str(one.retry_count), one.event_id, logs.redact(one.reason or "")]
+                rows.append([*what, *why])
+            echo_table(("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"), rows, WIDEST)
+        more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
+        click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
 
 
 @dlq.command()
@@ -105,7 +116,22 @@ def show(config_path: Path | None, as_json: bool, letter_id: int) -> None:
         if as_json:
             echo_json(api_models.DeadLetterDetail.of(letter, attempts=attempts))
             return
-        echo_lines(f"{name:<12}{safe(value)}" for name, value in _facts(letter).items())
+        closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
+        again = f", replayed {plural(letter.rounds, 'time')}" if letter.rounds else ""
+        facts = {
+            "dead letter": f"{letter.id} ({letter.kind})",
+            "state": f"{letter.state}{closed}",
+            "event": letter.event_id,
+            "source": letter.source,
+            "to": letter.destination or "–",
+            "cause": f"{letter.cause}: {CAUSES[letter.cause]}",
+            "error": letter.reason or "",
+            "status": "–" if letter.status is None else str(letter.status),
+            "tries": f"{letter.retry_count}{again}",
+            "first seen": stamp(letter.first_seen_at),
+            "died": stamp(letter.died_at),
+        }
+        echo_lines(f"{name:<12}{safe(value)}" for name, value in facts.items())
         if letter.kind == "event":
             click.echo(f"\nattempts    {len(attempts) or 'none: retention deleted the event'}")
         for attempt in attempts:
@@ -296,42 +322,9 @@ def _filter(rt: Runtime, filters: dict[str, Any], states: tuple[str, ...] = ("op
     return search.DeadLetterFilter(states=states, since=None if since is None else rt.now() - since, **texts)
 
 
-def _show_list(letters: Sequence[StoredDeadLetter], total: int, *, as_json: bool) -> None:
-    if as_json:
-        echo_json(api_models.DeadLetterList.of(total=total, dead_letters=letters))
-        return
-    if letters:
-        rows = []
-        for one in letters:
-            what = [str(one.id), stamp(one.died_at), one.state, one.source, one.destination or "–"]
-            why = [one.cause, str(one.retry_count), one.event_id, logs.redact(one.reason or "")]
-            rows.append([*what, *why])
-        echo_table(("ID", "DIED", "STATE", "SOURCE", "TO", "CAUSE", "TRIES", "EVENT", "ERROR"), rows, WIDEST)
-    more = f", the newest {len(letters):,} shown" if total > len(letters) else ""
-    click.echo(f"{plural(total, 'dead letter')}{more}", err=True)
-
-
 def _show_failures(failures: dict[int, str]) -> None:
     for number, why in list(failures.items())[:SHOWN_FAILURES]:
         click.echo(f"failed: {number}: {safe(why)}", err=True)
     if len(failures) > SHOWN_FAILURES:
         reasons = "; ".join(f"{count} × {why}" for why, count in Counter(failures.values()).most_common(5))
         click.echo(f"failed: {len(failures):,} in total: {safe(reasons)}", err=True)
-
-
-def _facts(letter: StoredDeadLetter) -> dict[str, str]:
-    closed = f" at {stamp(letter.closed_at)}: {letter.result or ''}" if letter.closed_at is not None else ""
-    again = f", replayed {plural(letter.rounds, 'time')}" if letter.rounds else ""
-    return {
-        "dead letter": f"{letter.id} ({letter.kind})",
-        "state": f"{letter.state}{closed}",
-        "event": letter.event_id,
-        "source": letter.source,
-        "to": letter.destination or "–",
-        "cause": f"{letter.cause}: {CAUSES[letter.cause]}",
-        "error": letter.reason or "",
-        "status": "–" if letter.status is None else str(letter.status),
-        "tries": f"{letter.retry_count}{again}",
-        "first seen": stamp(letter.first_seen_at),
-        "died": stamp(letter.died_at),
-    }

@@ -85,7 +85,15 @@ def read_list(content: bytes) -> list[ListedVideo]:
         raise UnreadableList("the list is not UTF-8 text; export it as CSV (UTF-8)") from error
     if text.lstrip()[:1] == "<":
         raise UnreadableList("this is a web page and not CSV; publish the sheet to the web as CSV, and use that link")
-    rows = _rows(text)
+    # Rows with their line numbers; empty ones and comments are left out.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.split("\n", 1)[0].count))
+    rows = []
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
+                rows.append((reader.line_num, cells))
+    except csv.Error as error:
+        raise UnreadableList(f"line {reader.line_num} is not CSV: {error}") from error
     if not rows:
         raise UnreadableList("the list is empty")
     names = [cell.strip().lower() for cell in rows[0][1]]
@@ -96,21 +104,6 @@ def read_list(content: bytes) -> list[ListedVideo]:
     if len(body) > MAX_ROWS:
         raise UnreadableList(f"the list has {len(body):,} rows; at most {MAX_ROWS:,} are read at once: split it")
     return [_listed(line, cells, places or {"video": 0}) for line, cells in body]
-
-
-def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """Rows with their line numbers; empty ones and comments are left out."""
-    first = text.split("\n", 1)[0]
-    mark = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
-    rows = []
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-                rows.append((reader.line_num, cells))
-    except csv.Error as error:
-        raise UnreadableList(f"line {reader.line_num} is not CSV: {error}") from error
-    return rows
 
 
 def _listed(line: int, cells: list[str], places: dict[str, int]) -> ListedVideo:

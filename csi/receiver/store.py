@@ -122,7 +122,13 @@ class SignalStore:
         sender reads 409 as delivered, which other bytes under a known id were not.
         """
         with self._transaction() as db:
-            self._check_replay(db, request)
+            db.execute("DELETE FROM requests WHERE received_at < ?", (request.at - self._remember,))
+            known = "SELECT body_sha256 FROM requests WHERE request_id = ?"
+            row = db.execute(known, (request.request_id,)).fetchone()
+            if row is not None and row[0] == request.body_sha256:
+                raise RequestError(409, "replayed_request")
+            if row is not None:
+                raise RequestError(400, "reused_request_id")
             verdicts = [_save_event(db, batch, item, request.at) for item in batch.items]
             facts = (request.request_id, request.at, batch.batch_id)
             outcome = (status_of(verdicts), len(verdicts), request.body_sha256)
@@ -153,15 +159,6 @@ class SignalStore:
             return
         gone = db.execute(_PRUNE, (now - self._retention_days * DAY, PRUNED)).rowcount
         self._pruned_at = now if gone < PRUNED else self._pruned_at
-
-    def _check_replay(self, db: sqlite3.Connection, request: VerifiedRequest) -> None:
-        db.execute("DELETE FROM requests WHERE received_at < ?", (request.at - self._remember,))
-        query = "SELECT body_sha256 FROM requests WHERE request_id = ?"
-        row = db.execute(query, (request.request_id,)).fetchone()
-        if row is not None and row[0] == request.body_sha256:
-            raise RequestError(409, "replayed_request")
-        if row is not None:
-            raise RequestError(400, "reused_request_id")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -115,7 +115,16 @@ async def show(request: Request) -> Response:
         check_brake(sidecar, request)
         authorize(rules, request)
         format: Format = request.url.path.rpartition(".")[2]  # type: ignore[assignment]
-        query = _query(request, format)
+        given = parameters_of(request)
+        known = [] if format == "opml" else list(FeedQuery.model_fields)
+        if unknown := [name for name in given if name not in known]:
+            names = f"known are {', '.join(known)}" if known else "this document has none"
+            raise HttpProblem(400, f"{len(unknown)} unknown parameter; {names}")
+        try:
+            query = FeedQuery.model_validate(given)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            raise HttpProblem(400, f"{fault['loc'][0]}: {fault['msg']}") from error
         # The address of the sidecar as the reader knows it. The Host was checked; a proxy in front says whether
         # it is https.
         is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
@@ -163,19 +172,6 @@ def _header_token(headers: Headers) -> str:
         return base64.b64decode(given.strip(" "), validate=True).decode().partition(":")[2]
     except (binascii.Error, ValueError):
         return ""
-
-
-def _query(request: Request, format: Format) -> FeedQuery:
-    given = parameters_of(request)
-    known = [] if format == "opml" else list(FeedQuery.model_fields)
-    if unknown := [name for name in given if name not in known]:
-        names = f"known are {', '.join(known)}" if known else "this document has none"
-        raise HttpProblem(400, f"{len(unknown)} unknown parameter; {names}")
-    try:
-        return FeedQuery.model_validate(given)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        raise HttpProblem(400, f"{fault['loc'][0]}: {fault['msg']}") from error
 
 
 # ── content ─────────────────────────────────────────────────────────────────────────────────────────────

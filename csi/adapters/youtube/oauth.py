@@ -3,7 +3,6 @@
 import re
 import threading
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from csi.adapters import response_headers
 from csi.adapters.base import Tools
 from csi.config.setting_types import Model, SourceUrl, VariableName
 from csi.errors import NetError, SourceError
-from csi.net import HttpLimits, HttpResponse
+from csi.net import HttpLimits
 
 LIMITS = HttpLimits(total=10.0, max_body=64 * 1024)
 EARLY = 60.0
@@ -97,18 +96,15 @@ class AccessTokens:
         document = answer.json_object() or {}
         token, seconds = document.get("access_token"), document.get("expires_in", 0)
         if answer.status != 200 or not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise self._refusal(answer, document)
+            # Without the server's own message, which may repeat the secrets that were sent.
+            reason = document.get("error")
+            if isinstance(reason, str) and reason in _REFUSALS:
+                raise SourceError(_REFUSALS[reason].format(**self._settings.model_dump()), kind="auth")
+            if answer.status in (429, 503):
+                wait = response_headers.retry_after(answer, self._tools.now())
+                raise SourceError("the OAuth server rate-limited us", kind="throttled", retry_after=wait)
+            kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
+            raise SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)
         known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST
         lifetime = seconds if known else EARLY  # without a usable lifetime the next call renews the token
         return AccessToken(token, self._tools.now() + lifetime - EARLY)
-
-    def _refusal(self, answer: HttpResponse, document: dict[str, Any]) -> SourceError:
-        """Without the server's own message, which may repeat the secrets that were sent."""
-        reason = document.get("error")
-        if isinstance(reason, str) and reason in _REFUSALS:
-            return SourceError(_REFUSALS[reason].format(**self._settings.model_dump()), kind="auth")
-        if answer.status in (429, 503):
-            wait = response_headers.retry_after(answer, self._tools.now())
-            return SourceError("the OAuth server rate-limited us", kind="throttled", retry_after=wait)
-        kind = "transient" if answer.status >= 500 or answer.status == 200 else "auth"
-        return SourceError(f"the OAuth server gave no access token (it answered {answer.status})", kind=kind)

@@ -40,7 +40,15 @@ def read_source(rt: Processing, where: str) -> bytes:
     """The bytes of a file, or of a spreadsheet that is published as CSV. Read once, as a whole: a list that changes
     meanwhile is refused."""
     if where.startswith(("http://", "https://")):
-        return _fetch(rt, where)
+        try:
+            answer = rt.net.get(where, headers={"Accept": "text/csv, text/plain"}, limits=LIMITS)
+        except NetError as error:
+            raise UnreadableList(f"the spreadsheet cannot be read: {error}") from error
+        if answer.status != 200:
+            raise UnreadableList(
+                f"the spreadsheet answers {answer.status}; publish it to the web as CSV (File, Share, Publish to web)"
+            )
+        return bytes(answer.body)
     path = Path(where)
     try:
         before = path.stat()
@@ -54,18 +62,6 @@ def read_source(rt: Processing, where: str) -> bytes:
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
         raise UnreadableList(f"{path}: it changed while it was read; nothing was added, try again")
     return content
-
-
-def _fetch(rt: Processing, url: str) -> bytes:
-    try:
-        answer = rt.net.get(url, headers={"Accept": "text/csv, text/plain"}, limits=LIMITS)
-    except NetError as error:
-        raise UnreadableList(f"the spreadsheet cannot be read: {error}") from error
-    if answer.status != 200:
-        raise UnreadableList(
-            f"the spreadsheet answers {answer.status}; publish it to the web as CSV (File, Share, Publish to web)"
-        )
-    return bytes(answer.body)
 
 
 def add_videos(

@@ -147,7 +147,13 @@ class RedditSite:
         limit = min(int(query.get("limit", 25)), 100)
         found, following = self.page(readable, limit, query.get("after"))
         if is_feed:
-            return _atom(found)
+            head = (
+                '<?xml version="1.0" encoding="UTF-8"?><feed xmlns="http://www.w3.org/2005/Atom"><id>/r/x/new/.rss</id>'
+            )
+            text = f"{head}{''.join(map(_entry, found))}</feed>"
+            kind = ("content-type", "application/atom+xml; charset=UTF-8")
+            limits = (("x-ratelimit-remaining", "0.0"), ("x-ratelimit-reset", "60"))
+            return SimulatedAnswer(200, text.encode(), (kind, *limits))
         rows = [
             {
                 "name": f"t3_{post.id}", "id": post.id, "title": post.title, "author": "writer",
@@ -184,14 +190,6 @@ class RedditSite:
         page = pool[start : start + limit]
         more = start + limit < len(pool)
         return page, f"t3_{page[-1].id}" if page and more else None
-
-
-def _atom(posts: list[SimulatedPost]) -> SimulatedAnswer:
-    entries = "".join(map(_entry, posts))
-    head = '<?xml version="1.0" encoding="UTF-8"?><feed xmlns="http://www.w3.org/2005/Atom"><id>/r/x/new/.rss</id>'
-    text = f"{head}{entries}</feed>"
-    headers = (("content-type", "application/atom+xml; charset=UTF-8"), ("x-ratelimit-remaining", "0.0"))
-    return SimulatedAnswer(200, text.encode(), (*headers, ("x-ratelimit-reset", "60")))
 
 
 def _entry(post: SimulatedPost) -> str:

@@ -260,7 +260,15 @@ class SimulatedEndpoint:
             if delay := site.options.latency + fault.delay:
                 await asyncio.sleep(delay)
             now = site.options.now()
-            response = apply_fault(self._respond(query, dict(scope["headers"]), now), fault, self._path)
+            given = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            if self._target == FEED:
+                response = site.feed(query, now)
+            else:
+                key, authorization = given.get(b"x-goog-api-key", ""), given.get(b"authorization", "")
+                response = site.api(self._target, query, key, now, authorization)
+            if response.has_etag(given.get(b"if-none-match")):
+                response = replace(response, status=304, body=b"", served=())
+            response = apply_fault(response, fault, self._path)
             if self._target != FEED:
                 headers = (*_API_HEADERS, ("date", _http_date(int(now))), *response.headers)
             else:
@@ -270,17 +278,6 @@ class SimulatedEndpoint:
                 site.record_served(response, now)
             status = response.status if complete else INCOMPLETE
             site.requests.add(RequestRecord(now, self._path, target.ref, status, fault.name))
-
-    def _respond(self, query: dict[str, str], raw_headers: dict[bytes, bytes], now: float) -> SimulatedResponse:
-        headers = {name: value.decode("latin-1") for name, value in raw_headers.items()}
-        if self._target == FEED:
-            response = self._site.feed(query, now)
-        else:
-            key, authorization = headers.get(b"x-goog-api-key", ""), headers.get(b"authorization", "")
-            response = self._site.api(self._target, query, key, now, authorization)
-        if response.has_etag(headers.get(b"if-none-match")):
-            return replace(response, status=304, body=b"", served=())
-        return response
 
 
 def create_app(world: World, options: YouTubeOptions | None = None) -> Starlette:

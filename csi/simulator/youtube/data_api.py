@@ -66,7 +66,16 @@ def playlist_items(
     """`playlistItems.list`: by `playlistId` (and `videoId`), or by `id`."""
     parts = _parts(query, ("id", "snippet", "contentDetails", "status"))
     if "id" in query:
-        return _items_by_id(world, query, parts)
+        rows = []
+        for item_id in _ids(query):
+            try:
+                decoded = base64.b64decode(item_id + "=" * (-len(item_id) % 4), validate=True).decode()
+            except ValueError:  # neither base64 nor text
+                continue
+            if named := world.listing(decoded.partition(".")[0]):
+                known = (entry for entry in named.entries if entry.item_id == item_id)
+                rows += [_item_row(world, named, entry, parts) for entry in known]
+        return _list_response("playlistItem", rows)
     ref = query.get("playlistId")
     if not ref:
         raise ApiRefusalError("missingRequiredParameter", "No filter selected. Expected one of: playlistId, id")
@@ -194,20 +203,6 @@ def _row(kind: str, ref: str, parts: frozenset[str], sections: Fields) -> Fields
     row |= {name: section for name, section in sections.items() if name in parts and section}
     row["etag"] = _etag(row)
     return row
-
-
-def _items_by_id(world: World, query: Query, parts: frozenset[str]) -> SimulatedResponse:
-    rows = []
-    for item_id in _ids(query):
-        try:
-            decoded = base64.b64decode(item_id + "=" * (-len(item_id) % 4), validate=True).decode()
-        except ValueError:  # neither base64 nor text
-            continue
-        listing = world.listing(decoded.partition(".")[0])
-        if listing:
-            found = (entry for entry in listing.entries if entry.item_id == item_id)
-            rows += [_item_row(world, listing, entry, parts) for entry in found]
-    return _list_response("playlistItem", rows)
 
 
 def _item_row(world: World, listing: PlaylistSlice, entry: ListEntry, parts: frozenset[str]) -> Fields:

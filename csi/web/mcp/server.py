@@ -73,21 +73,17 @@ def create_server(calls: ToolCalls, caller_of: CallerOf, events: EventRequests |
         on_list_tools=list_tools, on_call_tool=call_tool,
     )  # fmt: skip
     if events is not None:
-        _add_events(server, events, caller_of)
+        server.extensions[EVENTS_EXTENSION] = {"listChanged": False}
+
+        async def answer(context: Any, params: EventParams) -> dict[str, Any]:
+            try:
+                return await events.answer(context.method, params.model_extra or {}, caller_of(context.request))
+            except EventRefused as error:
+                raise MCPError(error.code, str(error), error.data or None) from error
+
+        for method in METHODS:
+            server.add_request_handler(method, EventParams, answer)
     return server
-
-
-def _add_events(server: Server[Any], events: EventRequests, caller_of: CallerOf) -> None:
-    server.extensions[EVENTS_EXTENSION] = {"listChanged": False}
-
-    async def answer(context: Any, params: EventParams) -> dict[str, Any]:
-        try:
-            return await events.answer(context.method, params.model_extra or {}, caller_of(context.request))
-        except EventRefused as error:
-            raise MCPError(error.code, str(error), error.data or None) from error
-
-    for method in METHODS:
-        server.add_request_handler(method, EventParams, answer)
 
 
 async def serve_stdio(calls: ToolCalls, events: EventRequests | None, caller: Caller) -> None:
