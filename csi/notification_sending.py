@@ -237,21 +237,17 @@ class MessageSender:
         if dropped:
             log.warning("notifications are not tried again", number=dropped)
         for target in targets:
-            while self._retry_oldest(target):
+            while True:
+                with self.sql.writing():
+                    one = self.table.claim_oldest(target.name, self.now(), HOLD_SECONDS)
+                if one is None:
+                    break
+                message = Message(one.message, one.kind, one.severity, one.title, one.body)  # type: ignore[arg-type]
+                if not self._record(target, message, self._attempt(target, message)):
+                    self.retry_later(one.message)
+                    break
                 with self.sql.writing():
                     self.table.make_due(target.name, self.now())
-
-    def _retry_oldest(self, target: Target) -> bool:
-        """True: the target accepted it, and the next one can be sent."""
-        with self.sql.writing():
-            one = self.table.claim_oldest(target.name, self.now(), HOLD_SECONDS)
-        if one is None:
-            return False
-        message = Message(one.message, one.kind, one.severity, one.title, one.body)  # type: ignore[arg-type]
-        accepted = self._record(target, message, self._attempt(target, message))
-        if not accepted:
-            self.retry_later(one.message)
-        return accepted
 
     def _record(self, target: Target, message: Message, error: str | None) -> bool:
         with self.sql.writing():

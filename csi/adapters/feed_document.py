@@ -11,6 +11,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html.entities import html5
 from io import BytesIO
@@ -143,22 +144,13 @@ def decode(body: bytes, content_type: str = "") -> str:
     named = _DECLARED.match(body)
     charset = _CHARSET.search(content_type)
     wanted = [named.group(1).decode() if named else "", charset.group(1) if charset else "", "utf-8"]
-    for encoding in filter(None, wanted):
-        try:
-            # What calls itself Latin-1 is Windows-1252 wherever the two differ.
-            latin = encoding.lower() in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii")
-            return body.decode("utf-8" if latin and _is_utf8(body) else "cp1252" if latin else encoding)
-        except (LookupError, UnicodeError, ValueError):
-            continue
+    for name in filter(None, wanted):
+        # What calls itself Latin-1 is UTF-8 if it can be read so, and Windows-1252 wherever the two differ.
+        latin = name.lower() in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii")
+        for encoding in ("utf-8", "cp1252") if latin else (name,):
+            with suppress(LookupError, UnicodeError, ValueError):
+                return body.decode(encoding)
     return body.decode("cp1252", "replace")
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 # ── XML ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,7 +142,13 @@ class RedditAdapter(WatchedSource):
         mine = _of(page, position.ref)
         state = {key: value for key, value in position.state.items() if key != "gap"}
         before = state.get("read_at")
-        rate = _measured(state, page, len(mine), started)
+        # Posts a second, over the time that this page lists; most of it is what was measured before.
+        seen = len(mine) / max(started - _reach(page), 60.0) if page.posts else 0.0
+        rate = seen or 1 / DAY
+        if "rate" in state:
+            known = _rate(state)
+            weight = SURGE_WEIGHT if len(mine) >= SURGE_POSTS and seen > SURGE * known else WEIGHT
+            rate = seen * weight + known * (1 - weight)
         state |= {"read_at": started, "rate": rate, "level": read_groups.level(rate, _level(state))}
         if mine:
             state["seen_at"] = started
@@ -297,16 +303,6 @@ def _reach(page: Listing) -> float:
 
 def _reaches(page: Listing, since: float) -> bool:
     return _reach(page) <= since
-
-
-def _measured(state: Mapping[str, Any], page: Listing, mine: int, now: float) -> float:
-    """Posts a second, over the time that this page lists; most of it is what was measured before."""
-    seen = mine / max(now - _reach(page), 60.0) if page.posts else 0.0
-    if "rate" not in state:
-        return seen or 1 / DAY
-    before = _rate(state)
-    weight = SURGE_WEIGHT if mine >= SURGE_POSTS and seen > SURGE * before else WEIGHT
-    return seen * weight + before * (1 - weight)
 
 
 def _level(state: Mapping[str, Any]) -> int | None:

@@ -51,7 +51,23 @@ def plugins() -> Mapping[str, InstalledAdapter]:
     found: dict[str, list[EntryPoint]] = defaultdict(list)
     for point in entry_points(group=GROUP):
         found[point.name].append(point)
-    return {name: _plugin(name, points) for name, points in sorted(found.items()) if name not in ADAPTERS}
+    loaded = {}
+    for name, points in sorted(found.items()):
+        if name in ADAPTERS:
+            continue
+        packages = sorted({_package(point) for point in points})
+        point, adapter = points[0], None
+        if len(packages) > 1:
+            fault: str | None = f"{' and '.join(packages)} bring a source of this name; uninstall all but one"
+        else:
+            try:
+                adapter = point.load()
+                fault = interface_fault(name, adapter)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 a stranger's module may fail in any way
+                reason = f"{type(error).__name__}: {redact(str(error))[:300]}"
+                fault = f"{point.value} cannot be imported: {reason}"
+        loaded[name] = InstalledAdapter(name, point.value, ", ".join(packages), None if fault else adapter, fault)
+    return loaded
 
 
 @cache
@@ -98,20 +114,6 @@ def interface_fault(name: str, adapter: object) -> str | None:
     if settings.watch_key is not None and settings.watch_key not in settings.model_fields:
         return f"{settings.__name__}.watch_key names {settings.watch_key!r}, which is not one of its fields"
     return None
-
-
-def _plugin(name: str, points: list[EntryPoint]) -> InstalledAdapter:
-    packages = sorted({_package(point) for point in points})
-    if len(packages) > 1:
-        why = f"{' and '.join(packages)} bring a source of this name; uninstall all but one"
-        return InstalledAdapter(name, points[0].value, ", ".join(packages), fault=why)
-    point = points[0]
-    try:
-        adapter = point.load()
-        fault = interface_fault(name, adapter)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 a stranger's module may fail in any way
-        adapter, fault = None, f"{point.value} cannot be imported: {type(error).__name__}: {redact(str(error))[:300]}"
-    return InstalledAdapter(name, point.value, packages[0], None if fault else adapter, fault)
 
 
 def _package(point: EntryPoint) -> str:

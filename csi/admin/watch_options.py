@@ -81,7 +81,22 @@ def options_of(rt: Runtime, watch: Watch) -> WatchOptions:
         return WatchOptions({key: value for key, value in merged.items() if value is not None})
     if watch.options_json is not None:
         return WatchOptions(json.loads(watch.options_json))
-    return _options_of_columns(rt, watch)
+    # A watch that an earlier release stored: what differs from its source.
+    settings = rt.settings.sources.get(watch.source)
+    stored = json.loads(watch.filters_json)
+    inherited = settings.filters_of() if settings else {}
+    interval = watch.own_interval
+    if interval is None and settings is not None and watch.interval_seconds != settings.poll_interval_seconds:
+        interval = watch.interval_seconds
+    given = {
+        "name": watch.name if watch.name != watch.title else None,
+        "poll_interval_seconds": interval,
+        "route_profile": watch.route_profile,
+        "tags": json.loads(watch.tags_json) or None,
+        **{key: value for key, value in stored.items() if inherited.get(key) != value},
+        "via": watch.via if watch.via != "feed" and source_has(rt, watch, "via") else None,
+    }
+    return WatchOptions({key: value for key, value in given.items() if value is not None})
 
 
 def changed_options(watch: Watch) -> WatchOptions:
@@ -98,25 +113,6 @@ def _block(rt: Runtime, watch: Watch) -> WatchSettings | None:
 def _configured(block: WatchSettings | None) -> WatchOptions:
     given = block.model_dump(mode="json", exclude_unset=True, exclude_none=True) if block else {}
     return WatchOptions({key: given[key] for key in KEYS if key in given})
-
-
-def _options_of_columns(rt: Runtime, watch: Watch) -> WatchOptions:
-    """Of a watch that an earlier release stored: what differs from its source."""
-    settings = rt.settings.sources.get(watch.source)
-    stored = json.loads(watch.filters_json)
-    inherited = settings.filters_of() if settings else {}
-    interval = watch.own_interval
-    if interval is None and settings is not None and watch.interval_seconds != settings.poll_interval_seconds:
-        interval = watch.interval_seconds
-    given = {
-        "name": watch.name if watch.name != watch.title else None,
-        "poll_interval_seconds": interval,
-        "route_profile": watch.route_profile,
-        "tags": json.loads(watch.tags_json) or None,
-        **{key: value for key, value in stored.items() if inherited.get(key) != value},
-        "via": watch.via if watch.via != "feed" and source_has(rt, watch, "via") else None,
-    }
-    return WatchOptions({key: value for key, value in given.items() if value is not None})
 
 
 def revision_of(rt: Runtime, watch: Watch) -> str:

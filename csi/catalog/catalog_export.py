@@ -43,14 +43,20 @@ def write_csv(file: IO[str], kind: ExportKind, channel_id: str | None, since: fl
 
 def write_parquet(path: Path, kind: ExportKind, channel_id: str | None, since: float) -> int:
     """Returns how many rows were written. Written beside the file and renamed, so that no reader sees half of it."""
-    arrow, parquet = _pyarrow()
+    try:
+        import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError as error:
+        raise ExportRefused(
+            "Parquet needs the extra `parquet`: pip install 'creator-signals[parquet]', or use --format csv"
+        ) from error
     hints = get_type_hints(export_rows.ROWS[kind])
-    schema = arrow.schema([(name, _arrow_type(arrow, name, hint)) for name, hint in hints.items()])
+    schema = pyarrow.schema([(name, _arrow_type(pyarrow, name, hint)) for name, hint in hints.items()])
     temporary, count = path.with_name(f".{path.name}.part"), 0
     try:
         with parquet.ParquetWriter(temporary, schema) as writer:
             for page in export_rows.pages(kind, channel_id, since):
-                writer.write_table(_table(arrow, schema, page))
+                writer.write_table(_table(pyarrow, schema, page))
                 count += len(page)
         temporary.replace(path)
     except OSError as error:
@@ -59,17 +65,6 @@ def write_parquet(path: Path, kind: ExportKind, channel_id: str | None, since: f
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     return count
-
-
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        import pyarrow.parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError as error:
-        raise ExportRefused(
-            "Parquet needs the extra `parquet`: pip install 'creator-signals[parquet]', or use --format csv"
-        ) from error
-    return pyarrow, pyarrow.parquet
 
 
 def _arrow_type(arrow: ModuleType, name: str, hint: Any) -> Any:

@@ -85,24 +85,22 @@ def archive_old_rows(
 def survey(rt: Runtime) -> CatalogRetentionResult:
     """What a run would do now; changes nothing."""
     now, days = rt.now(), rt.settings.catalog
-    found = Counter(_surveyed_stats(rt, now))
+    found = Counter[str]()
+    if rt.settings.retention.youtube_policy == "strict":
+        for table in STRICT_TABLES:
+            found[f"removed {table}"] = archives.count_before(table, now - STRICT_DAYS * DAY)
+        found["removed archive files"] = sum(book.kind == "video_stats" for book in archives.every())
+    else:
+        year, month = now - days.daily_stats_days * DAY, now - days.hourly_stats_days * DAY
+        months = _old_months("video_stats", year, now)
+        found["archived video_stats"] = sum(archives.count_rows("video_stats", low, high) for _, low, high in months)
+        thinned = (day for day in _unthinned_days(month, now) if day[1] >= year)
+        found["archived video_stats"] += sum(archives.count_surplus(low, high) for _, low, high in thinned)
     months = _old_months("jobs", now - days.jobs_days * DAY, now)
     found["archived jobs"] = sum(archives.count_rows("jobs", low, high) for _, low, high in months)
     found["removed job_events"] = archives.count_before("job_events", now - days.job_events_days * DAY)
     found["removed jobs"] = archives.count_before("jobs", now - days.job_metadata_days * DAY)
     return CatalogRetentionResult({word: count for word, count in found.items() if count})
-
-
-def _surveyed_stats(rt: Runtime, now: float) -> dict[str, int]:
-    days = rt.settings.catalog
-    if rt.settings.retention.youtube_policy == "strict":
-        old = {f"removed {table}": archives.count_before(table, now - STRICT_DAYS * DAY) for table in STRICT_TABLES}
-        return old | {"removed archive files": sum(book.kind == "video_stats" for book in archives.every())}
-    year, month = now - days.daily_stats_days * DAY, now - days.hourly_stats_days * DAY
-    months = _old_months("video_stats", year, now)
-    old_rows = sum(archives.count_rows("video_stats", low, high) for _, low, high in months)
-    surplus = sum(archives.count_surplus(low, high) for _, low, high in _unthinned_days(month, now) if low >= year)
-    return {"archived video_stats": old_rows + surplus}
 
 
 def _chunks(rt: Runtime, now: float) -> Iterator[Chunk]:

@@ -272,7 +272,11 @@ def _test(config: Path, env: Path, endpoint: str, *, online: bool) -> int:
     options = run_checks.CheckOptions(
         config, variables | envfile.read_variables(env), examine_queue, sidecar_url, online, at_work=False
     )
-    awaits_receiver = _is_ours(endpoint) and not _listens(endpoint)
+    awaits_receiver = _is_ours(endpoint)
+    if awaits_receiver:
+        parts = urlsplit(endpoint)
+        with suppress(OSError), socket.create_connection((parts.hostname or "", parts.port or 80), timeout=2):
+            awaits_receiver = False
     findings = run_checks.examine(options)
     if awaits_receiver:  # our receiver is not expected to answer before it is started
         text = "our receiver does not run yet: csi run --receiver starts it"
@@ -286,15 +290,6 @@ def _test(config: Path, env: Path, endpoint: str, *, online: bool) -> int:
     click.echo(f"\nstart it:   {csi} run{' --receiver' if awaits_receiver else ''}")
     click.echo(f"examine it: {csi} doctor")
     return UNHEALTHY if failed else 0
-
-
-def _listens(endpoint: str) -> bool:
-    parts = urlsplit(endpoint)
-    try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=2):
-            return True
-    except OSError:
-        return False
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")

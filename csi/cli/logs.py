@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -37,7 +36,12 @@ def logs_command(follow: bool, lines: int, level: str, wanted: str | None, file:
     least = LEVELS.index(level.upper())
     colored = is_color(sys.stdout)
     for line in _source(file, follow=follow, lines=lines):
-        record = _record(line)
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            record = {}
         if record.get("level") in LEVELS and LEVELS.index(record["level"]) < least:
             continue
         if wanted is not None and wanted.lower() not in line.lower():
@@ -86,12 +90,3 @@ def _output(line: list[str], stderr: int | None = None) -> Iterator[str]:
             yield from process.stdout or ()
         except KeyboardInterrupt:
             process.terminate()
-
-
-def _record(line: str) -> dict[str, Any]:
-    """Empty for a line that is not JSON."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

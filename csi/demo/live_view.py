@@ -118,8 +118,17 @@ def render(phase: DemoPhase, snapshot: ProgressSnapshot, rows: int) -> Renderabl
     ):
         numbers.append(f"{label} ").append(f"{number:,}", style=style)
     times = Text(f"first seen → accepted: p50 {_ms(snapshot.p50_ms)}, p95 {_ms(snapshot.p95_ms)}")
-    table = Padding(_event_table(snapshot.recent[:rows]), (0, MARGIN, 0, 0))
-    return Group(head, numbers, times, table, Text(phase.hint, style="dim"))
+    table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
+    table.add_column("time", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("latency", no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True)
+    for event in snapshot.recent[:rows]:
+        state = Text(event.state, style=_STYLES.get(event.state, ""))
+        source, title = event.source.removeprefix("youtube_"), Text(printable(event.title))
+        table.add_row(_time_of_day(event.at), source, title, _ms(event.latency_ms), state)
+    return Group(head, numbers, times, Padding(table, (0, MARGIN, 0, 0)), Text(phase.hint, style="dim"))
 
 
 def delivery_line(event: EventLine) -> str:
@@ -140,20 +149,6 @@ def print_summary(summary: DeliverySummary) -> None:
     console.print(table)
     console.print()
     console.print(summary_sentence(summary), style="red" if summary.lost else "green", soft_wrap=True)
-
-
-def _event_table(events: tuple[EventLine, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
-    table.add_column("time", no_wrap=True)
-    table.add_column("source", no_wrap=True)
-    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column("latency", no_wrap=True, justify="right")
-    table.add_column("state", no_wrap=True)
-    for event in events:
-        state = Text(event.state, style=_STYLES.get(event.state, ""))
-        source, title = event.source.removeprefix("youtube_"), Text(printable(event.title))
-        table.add_row(_time_of_day(event.at), source, title, _ms(event.latency_ms), state)
-    return table
 
 
 def _ms(latency: float | None) -> str:

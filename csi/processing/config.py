@@ -54,7 +54,17 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None) -> Proc
     """Load `path`, else CSI_PROCESSING_CONFIG, else the defaults. A ConfigError has one line per error."""
     env = os.environ if env is None else env
     file = path or (Path(env[PATH]) if env.get(PATH) else None)
-    document = parse_yaml(_read_text(file), example=EXAMPLE, may_be_empty=True) if file else YamlDocument()
+    document = YamlDocument()
+    if file:
+        try:
+            content = file.read_bytes()[: MAX_BYTES + 1]
+            text = content.decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise ConfigError(f"{file}: cannot be read: {reason}; start from {EXAMPLE}") from error
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"{file}: larger than {MAX_BYTES // 1024:,} KiB; start from {EXAMPLE}")
+        document = parse_yaml(text, example=EXAMPLE, may_be_empty=True)
     draft = ConfigDraft(document, _without_empty(document.data), list(document.problems))
     for name, key in ((STATE_DIR, "state_dir"), (RECEIVER_DB, "receiver_db")):
         if env.get(name):
@@ -111,18 +121,6 @@ def read_secrets(
         admin=read(settings.admin_token_env),
         youtube=read(settings.facts.youtube_key_env, needed=True) if settings.facts.youtube_key_env else None,
     )
-
-
-def _read_text(file: Path) -> str:
-    try:
-        content = file.read_bytes()[: MAX_BYTES + 1]
-        text = content.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{file}: cannot be read: {reason}; start from {EXAMPLE}") from error
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{file}: larger than {MAX_BYTES // 1024:,} KiB; start from {EXAMPLE}")
-    return text
 
 
 def _without_empty(value: Any) -> Any:

@@ -140,7 +140,10 @@ class SignalStore:
                 "invalid": seen["invalid"],
             }
             db.executemany(_COUNT, [pair for pair in counts.items() if pair[1]])
-            self._prune(db, request.at)
+            # Hourly, at most PRUNED signals at once. The newest one stays: a reader's position is its `seq`.
+            if self._retention_days > 0 and not 0 <= request.at - self._pruned_at < PRUNE_EVERY:
+                gone = db.execute(_PRUNE, (request.at - self._retention_days * DAY, PRUNED)).rowcount
+                self._pruned_at = request.at if gone < PRUNED else self._pruned_at
         return verdicts
 
     def counts(self) -> dict[str, int]:
@@ -152,13 +155,6 @@ class SignalStore:
     def close(self) -> None:
         with self._lock:
             self._db.close()
-
-    def _prune(self, db: sqlite3.Connection, now: float) -> None:
-        """Hourly, at most PRUNED signals at once. The newest one stays: a reader's position is its `seq`."""
-        if self._retention_days <= 0 or 0 <= now - self._pruned_at < PRUNE_EVERY:
-            return
-        gone = db.execute(_PRUNE, (now - self._retention_days * DAY, PRUNED)).rowcount
-        self._pruned_at = now if gone < PRUNED else self._pruned_at
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -194,16 +194,15 @@ class SimulatedHub:
     def push(self, topic: str, body: bytes) -> list[int]:
         """Send a change to every subscriber of this topic whose lease holds. Returns the statuses of the answers."""
         found = [(url, one) for url, one in self.verified.items() if one.topic == topic and one.until > self.now()]
-        return [
-            self._send(url, one, body) for url, one in found for _ in range(2 if self.faults.doubled else 1)
-        ]  # fmt: skip
-
-    def _send(self, url: str, one: HubSubscription, body: bytes) -> int:
-        headers = {"Content-Type": "application/atom+xml"}
-        if self.faults.signature != "none":
-            secret = one.secret if self.faults.signature == "right" else "another secret"
-            headers["X-Hub-Signature"] = sign_hub(secret, body)
-        try:
-            return self.net.post(url, body=body, headers=headers).status
-        except NetError:
-            return 0
+        statuses = []
+        for url, one in found:
+            headers = {"Content-Type": "application/atom+xml"}
+            if self.faults.signature != "none":
+                secret = one.secret if self.faults.signature == "right" else "another secret"
+                headers["X-Hub-Signature"] = sign_hub(secret, body)
+            for _ in range(2 if self.faults.doubled else 1):
+                try:
+                    statuses.append(self.net.post(url, body=body, headers=headers).status)
+                except NetError:
+                    statuses.append(0)
+        return statuses

@@ -16,8 +16,6 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from csi.web.page_rendering import error_page, standalone_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from markdown_it.token import Token
 
 SITE = Path(__file__).parent / "site"
@@ -106,9 +104,19 @@ def render(text: str, names: frozenset[str]) -> Document:
             title = "".join(part.content for part in content.children or ())
             opening.attrSet("id", anchor(title))
             titles.append((opening.tag, anchor(title), title))
+    # Links between the documents lead to `/docs/…`; of a link to a file that is not served only its text stays.
     for token in tokens:
+        kept: list[Token] = []
+        is_served = True
+        for part in token.children or ():
+            if part.type == "link_open":
+                target = served_link(str(part.attrGet("href")), names)
+                is_served = target is not None
+                part.attrSet("href", target or "")
+            if is_served or part.type not in ("link_open", "link_close"):
+                kept.append(part)
         if token.children:
-            token.children = _with_served_links(token.children, names)
+            token.children = kept
     return Document(
         title=next((title for tag, _, title in titles if tag == "h1"), "CSI"),
         sections=tuple((link, title) for tag, link, title in titles if tag == "h2"),
@@ -119,20 +127,6 @@ def render(text: str, names: frozenset[str]) -> Document:
 def anchor(title: str) -> str:
     """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def _with_served_links(tokens: "Sequence[Token]", names: frozenset[str]) -> "list[Token]":
-    """Links between the documents lead to `/docs/…`; of a link to a file that is not served only its text stays."""
-    kept: list[Token] = []
-    is_served = True
-    for token in tokens:
-        if token.type == "link_open":
-            target = served_link(str(token.attrGet("href")), names)
-            is_served = target is not None
-            token.attrSet("href", target or "")
-        if is_served or token.type not in ("link_open", "link_close"):
-            kept.append(token)
-    return kept
 
 
 def served_link(target: str, names: frozenset[str]) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from math import ceil
 
 from csi import clock
@@ -70,7 +71,9 @@ def throughput(window: FlowChart, title: str, label_every: float) -> Chart:
     """Bars of delivered events and dead letters, and a line of seen events. Labels stand at round times. A click on an
     interval opens the events that were seen in it."""
     counts = list(zip(window.seen, window.arrived, window.died, strict=True))
-    highest = _round_up(max((max(seen, arrived + died) for seen, arrived, died in counts), default=0))
+    most = max((max(seen, arrived + died) for seen, arrived, died in counts), default=0)
+    # The next round number, so that the grid has round ones.
+    highest = next(step * 10**power for power in count() for step in (2, 4, 6, 10) if most <= step * 10**power)
     slot = INNER_WIDTH / len(counts)
     boxes: list[Box] = []
     slots: list[Box] = []
@@ -237,16 +240,6 @@ def _y(share: float) -> float:
 
 def _grid(highest: int) -> tuple[Mark, ...]:
     return tuple(Mark(_y(share), short(highest * share)) for share in (0, 0.5, 1))
-
-
-def _round_up(highest: int) -> int:
-    """The next round number, so that the grid has round ones."""
-    size = 1
-    while True:
-        for step in (2, 4, 6, 10):
-            if highest <= step * size:
-                return step * size
-        size *= 10
 
 
 def short(value: float) -> str:

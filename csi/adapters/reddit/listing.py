@@ -97,11 +97,6 @@ class Reddit:
             else:
                 self._tools.note_access(ACCESS, None)
                 return found
-        return self._feed_page(names, after)
-
-    # ── the feed ────────────────────────────────────────────────────────────────────────────────────────
-
-    def _feed_page(self, names: Sequence[str], after: str | None) -> Listing:
         query = {"limit": WINDOW} | ({"after": after} if after else {})
         url = f"{self._settings.feed_base_url.rstrip('/')}/r/{'+'.join(names)}/new/.rss?{urlencode(query)}"
         answer = self._get(url, FEED_PACE, {})
@@ -109,11 +104,13 @@ class Reddit:
             raise self._refusal(answer, names)
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             document = feed_document.read_feed(answer.body, answer.headers.get("content-type", ""), url)
-        found = [_from_feed(item) for item in document.items]
-        posts = tuple(post for post in found if post is not None)
+        items = [_from_feed(item) for item in document.items]
+        posts = tuple(post for post in items if post is not None)
         ids = [match[0] for item in document.items if (match := _ID.fullmatch(item.guid or ""))]
-        after = ids[-1] if ids and len(found) >= WINDOW else None
-        return Listing(posts, len(found) - len(posts), after, _renamed(answer, names))
+        following = ids[-1] if ids and len(items) >= WINDOW else None
+        return Listing(posts, len(items) - len(posts), following, _renamed(answer, names))
+
+    # ── the feed ────────────────────────────────────────────────────────────────────────────────────────
 
     # ── the API ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -34,7 +34,14 @@ class Enricher:
         self, items: Sequence[RawEvent], position: Position, key: ItemName, video: ItemName
     ) -> tuple[RawEvent, ...]:
         """The same items; new ones that could be looked up carry `facts` in their payload."""
-        new = self._new_videos(items, position, key, video)
+        if not items or position.emits == 0 or not self._api.usable:
+            return tuple(items)
+        keys = {index: name for index, raw in enumerate(items) if (name := _name_of(raw, key)) is not None}
+        known = position.known(list(keys.values()))
+        unknown = sorted((i for i, name in keys.items() if name not in known), key=lambda i: items[i].occurred_at)
+        # The newest unknown items: those that this read can emit, at most MOST.
+        newest = unknown[-min(position.emits or MOST, MOST) :]
+        new = {index: name for index in newest if (name := _name_of(items[index], video)) is not None}
         details = self._look_up(list(dict.fromkeys(new.values())), position) if new else {}
         enriched = list(items)
         for index, name in new.items():
@@ -42,18 +49,6 @@ class Enricher:
                 facts = {"duration_seconds": found.duration, "live": found.live}
                 enriched[index] = replace(items[index], payload={**items[index].payload, "facts": facts})
         return tuple(enriched)
-
-    def _new_videos(
-        self, items: Sequence[RawEvent], position: Position, key: ItemName, video: ItemName
-    ) -> dict[int, str]:
-        """Index and video of the newest unknown items: those that this read can emit, at most MOST."""
-        if not items or position.emits == 0 or not self._api.usable:
-            return {}
-        keys = {index: name for index, raw in enumerate(items) if (name := _name_of(raw, key)) is not None}
-        known = position.known(list(keys.values()))
-        unknown = sorted((i for i, name in keys.items() if name not in known), key=lambda i: items[i].occurred_at)
-        newest = unknown[-min(position.emits or MOST, MOST) :]
-        return {index: name for index in newest if (name := _name_of(items[index], video)) is not None}
 
     def _look_up(self, videos: list[str], position: Position) -> dict[str, VideoDetails]:
         now, known = self._tools.now(), dict(self._cache)

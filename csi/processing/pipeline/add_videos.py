@@ -89,7 +89,13 @@ def add_videos(
             if rt.fact_sources and (facts := find_facts(rt, video)) is not None:
                 video = _video(row, facts, source, pipeline, now)
             title = video.doc.title
-            _store(rt, video)
+            with writing():
+                if not videos.add(video, now):
+                    raise CsiError(f"{video.id} was added by another process meanwhile")
+                if video.doc.source == "manual":
+                    videos.defer(video.id, now, BY_COMMAND)
+                scope = rt.video_scope(AGENT, video)
+                audit.write(scope, "add_video", "success", now, data_summary=video.doc.source, user_id=rt.operator)
         results.append(AddResult(row.line, row.text, "added", row.video_id, title))
     return results
 
@@ -117,14 +123,3 @@ def _video(row: ListedVideo, facts: VideoFacts, source: Source, pipeline: str, n
     kind = facts.broadcast if facts.broadcast in STREAMS else "video"
     url = f"https://www.youtube.com/watch?v={video_id}"
     return ProcessingVideo(doc, pipeline, str(kind), url, f"{source}:{video_id}", now)
-
-
-def _store(rt: Processing, video: ProcessingVideo) -> None:
-    now = rt.now()
-    with writing():
-        if not videos.add(video, now):
-            raise CsiError(f"{video.id} was added by another process meanwhile")
-        if video.doc.source == "manual":
-            videos.defer(video.id, now, BY_COMMAND)
-        scope = rt.video_scope(AGENT, video)
-        audit.write(scope, "add_video", "success", now, data_summary=video.doc.source, user_id=rt.operator)

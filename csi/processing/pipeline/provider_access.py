@@ -1,6 +1,6 @@
 """Pause a provider that refuses our account, let its jobs wait, and probe it until it accepts us again."""
 
-from typing import Any, Literal
+from typing import Any
 
 from csi.logs import log
 from csi.processing.pipeline.budget import BUDGET
@@ -84,28 +84,22 @@ def probe(rt: Processing, provider: str) -> list[StepWake]:
     with writing():
         if not providers.claim_probe(provider, now, next_at=now + PROBE_SECONDS):
             return []
-    match _access(rt, provider):
-        case "granted":
+    client = rt.chat if provider == "openai" else rt.paid.get(provider)
+    if client is not None and providers.find(provider).pause_cause == "authentication":
+        try:
+            client.check_access()
+        except ProviderError as error:
+            if error.code == "authentication":
+                return []
+        else:
             with writing():
                 note_success(rt, provider, is_paid=False)
-        case "unclear":
-            with writing():
-                job_id = jobs.release_one(provider, now)
-                if job_id is not None:
-                    providers.set_probe_job(provider, job_id)
-            return [wake_job(job_id)] if job_id else []
-    return []
-
-
-def _access(rt: Processing, provider: str) -> Literal["granted", "denied", "unclear"]:
-    client = rt.chat if provider == "openai" else rt.paid.get(provider)
-    if client is None or providers.find(provider).pause_cause != "authentication":
-        return "unclear"
-    try:
-        client.check_access()
-    except ProviderError as error:
-        return "denied" if error.code == "authentication" else "unclear"
-    return "granted"
+            return []
+    with writing():
+        job_id = jobs.release_one(provider, now)
+        if job_id is not None:
+            providers.set_probe_job(provider, job_id)
+    return [wake_job(job_id)] if job_id else []
 
 
 def prepare(rt: Processing) -> None:

@@ -69,8 +69,18 @@ class AssemblyTranscriber:
 
     def upload(self, request: TranscriptRequest) -> str:
         """Upload the audio and return its URL. It is free, and every upload gets a URL of its own."""
+        audio_dir = self.settings.audio_dir
+        files = [audio_dir / f"{request.video_id}{suffix}" for suffix in SUFFIXES] if audio_dir else []
         with tempfile.TemporaryDirectory(prefix="csi-audio-") as folder:
-            audio = self._audio(request, Path(folder)).read_bytes()
+            path = next((one for one in files if one.is_file()), None) or self._run_command(request, Path(folder))
+            if path is None:
+                words = f"no audio of {request.video_id}: set transcription.assemblyai.audio_dir or audio_command"
+                raise ProviderError(words, "absent", "no_audio", error_type="invalid_audio")
+            if path.stat().st_size > self.settings.max_audio_mb * MEGABYTE:
+                raise _invalid_audio(f"the audio is larger than {self.settings.max_audio_mb} MB (max_audio_mb)")
+            if not path.stat().st_size:
+                raise _invalid_audio("the audio file is empty")
+            audio = path.read_bytes()
         limits = HttpLimits(total=600.0)
         found = self._post("/v2/upload", audio, "application/octet-stream", limits).get("upload_url")
         if not isinstance(found, str) or not found:
@@ -117,19 +127,6 @@ class AssemblyTranscriber:
     def check_access(self) -> None:
         """A free request that needs the key. ProviderError `account` when the key is refused."""
         self._get("/v2/transcript?limit=1")
-
-    def _audio(self, request: TranscriptRequest, folder: Path) -> Path:
-        audio_dir = self.settings.audio_dir
-        files = [audio_dir / f"{request.video_id}{suffix}" for suffix in SUFFIXES] if audio_dir else []
-        found = next((path for path in files if path.is_file()), None) or self._run_command(request, folder)
-        if found is None:
-            words = f"no audio of {request.video_id}: set transcription.assemblyai.audio_dir or audio_command"
-            raise ProviderError(words, "absent", "no_audio", error_type="invalid_audio")
-        if found.stat().st_size > self.settings.max_audio_mb * MEGABYTE:
-            raise _invalid_audio(f"the audio is larger than {self.settings.max_audio_mb} MB (max_audio_mb)")
-        if not found.stat().st_size:
-            raise _invalid_audio("the audio file is empty")
-        return found
 
     def _run_command(self, request: TranscriptRequest, folder: Path) -> Path | None:
         """The file that the operator's audio_command wrote. There is no shell: each word is one argument."""

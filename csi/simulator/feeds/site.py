@@ -114,8 +114,13 @@ class FeedSite:
                 title=feed.name, type=RENDERERS[feed.kind][0].partition(";")[0], address=f"/feeds/{name}"
             )
             return SiteAnswer(200, page.encode(), {"Content-Type": "text/html; charset=utf-8"})
-        if kind == "feeds" and (refusal := self._refusal(feed)) is not None:
-            return refusal
+        if kind == "feeds" and (status := STATUS_FAULTS.get(feed.fault)) is not None:
+            more = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
+            more |= {"cf-mitigated": "challenge"} if feed.fault == "bot_wall" else {}
+            return SiteAnswer(status, NOT_A_FEED, {"Content-Type": "text/html", **more})
+        if kind == "feeds" and (status := REDIRECT_FAULTS.get(feed.fault)) is not None:
+            other = {"loop": self.address(feed.name), "metadata": "http://169.254.169.254/latest/meta-data/"}
+            return SiteAnswer(status, b"", {"Location": other.get(feed.fault, f"/moved/{feed.name}")})
         body = self.document(feed)
         if feed.fault in BODY_FAULTS:
             body = damaged(body, feed.fault)
@@ -131,13 +136,3 @@ class FeedSite:
         if headers.get("if-none-match") == known["ETag"]:
             return SiteAnswer(304, b"", known)
         return SiteAnswer(200, body, known | {"Content-Type": RENDERERS[feed.kind][0]})
-
-    def _refusal(self, feed: SimulatedFeed) -> SiteAnswer | None:
-        if (status := STATUS_FAULTS.get(feed.fault)) is not None:
-            more = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
-            more |= {"cf-mitigated": "challenge"} if feed.fault == "bot_wall" else {}
-            return SiteAnswer(status, NOT_A_FEED, {"Content-Type": "text/html", **more})
-        if (status := REDIRECT_FAULTS.get(feed.fault)) is not None:
-            other = {"loop": self.address(feed.name), "metadata": "http://169.254.169.254/latest/meta-data/"}
-            return SiteAnswer(status, b"", {"Location": other.get(feed.fault, f"/moved/{feed.name}")})
-        return None

@@ -13,7 +13,6 @@ from starlette.responses import RedirectResponse, Response
 from csi import __version__, clock
 from csi.admin import resend_by_command
 from csi.api_models import TimelineJson
-from csi.api_models.events import TimelineStep
 from csi.config.durations import parse_since
 from csi.config.setting_types import TIERS
 from csi.dlq import dead_letters
@@ -91,24 +90,23 @@ def show_one(rt: Runtime, request: Request) -> Context:
     timeline = TimelineJson.of(timeline_of(rt, row.dedupe_key))
     stored = events.by_ids([row.id])[0]
     contract = events.as_contract(stored, stored.emitted_at)
+    steps = []
+    for step in timeline.steps:
+        details = {name: value for name, value in step.details.items() if value not in (None, "")}
+        response = details.pop("answer", None)  # shown apart from the other details
+        color = details.get("outcome", step.what)
+        steps.append({**vars(step), "details": details, "response": response, "color": color})
     return {
         "row": row,
         "timeline": timeline,
         "dead_letters": dead_letters.of_item(row.dedupe_key),
-        "steps": [_shown_step(step) for step in timeline.steps],
+        "steps": steps,
         "payload": json.dumps(contract, indent=2, ensure_ascii=False),
         # Escaped here, so that redaction leaves it alone: its credentials are names of variables.
         "curl": escape(curl_command(contract, rt.settings.csi.instance_id)),
         # Only YouTube becomes a link: the address is from outside.
         "link": timeline.url if (timeline.url or "").startswith("https://www.youtube.com/") else None,
     }
-
-
-def _shown_step(step: TimelineStep) -> dict[str, Any]:
-    """A step without empty details; the response of the receiver is shown apart from them."""
-    details = {name: value for name, value in step.details.items() if value not in (None, "")}
-    response = details.pop("answer", None)
-    return {**vars(step), "details": details, "response": response, "color": details.get("outcome", step.what)}
 
 
 @PAGE.endpoint("POST", "/events/resend")
