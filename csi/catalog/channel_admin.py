@@ -68,16 +68,7 @@ def register(
         raise CatalogRefused("this is a playlist; the catalogue tracks channels (UC…, a channel URL or an @handle)")
     known = channels.find(target.ref)
     if known is None:
-        facts, remark = None, target.remark
-        try:
-            facts = data_api.read_channels(data_api.open_api(rt), [target.ref]).get(target.ref)
-        except SourceError as error:
-            if error.kind not in _LATER:
-                raise CatalogRefused(str(error)) from error
-            remark = f"not looked up yet: {error}"  # the backfill fetches the facts later
-        else:
-            if facts is None:
-                raise CatalogRefused(f"YouTube has no channel {target.ref}")
+        facts, remark = _look_up(rt, target)
         job = _store(rt, target, facts, priority, videos)
         if job is not None:
             title = facts.title if facts else target.title
@@ -86,6 +77,19 @@ def register(
             return RegisterResult("added", _stored(target.ref), job, watched, remark)
         known = _stored(target.ref)
     return RegisterResult("known", known, None, "known", f"already tracked, {known.status}; nothing changed")
+
+
+def _look_up(rt: Runtime, target: WatchTarget) -> tuple[ChannelFacts | None, str | None]:
+    """The channel's facts and a remark. No facts when the API cannot be asked now: the backfill fetches them later."""
+    try:
+        facts = data_api.read_channels(data_api.open_api(rt), [target.ref]).get(target.ref)
+    except SourceError as error:
+        if error.kind in _LATER:
+            return None, f"not looked up yet: {error}"
+        raise CatalogRefused(str(error)) from error
+    if facts is None:
+        raise CatalogRefused(f"YouTube has no channel {target.ref}")
+    return facts, target.remark
 
 
 def _store(

@@ -32,11 +32,7 @@ def reload(config_path: Path | None) -> None:
     pid = worker_lock.lock_holder(wanted.csi.state_dir)
     if pid is None:
         raise CsiError(f"no worker runs with {wanted.csi.state_dir}: the configuration is valid and used at the start")
-    try:
-        is_worker = pid > 0 and b"huey_config" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        is_worker = False
-    if not is_worker:
+    if not _is_worker(pid):
         raise CsiError(
             "the worker runs where this command cannot see it, as in another container: send it SIGHUP there "
             "(docker compose kill -s HUP worker)"
@@ -56,3 +52,10 @@ def reload(config_path: Path | None) -> None:
     if result.error is not None:
         raise ConfigError(f"the worker keeps the old configuration: {plain(logs.redact(result.error))}")
     click.echo(f"the worker uses the changed configuration ({max(result.at - since, 0):.1f} s); the sidecar follows")
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return pid > 0 and b"huey_config" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
