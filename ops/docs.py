@@ -38,6 +38,7 @@ RECEIVER = {
     receiver.ENABLED: "`1` or `0`; `0` answers 503 `ingest_disabled`; default `1`",
     receiver.DASHBOARD: "secret; the password (HTTP Basic) for `/ui` from other machines",
     receiver.DB_PATH: "database file; `--db` wins; default `csi-receiver.db` in the current directory",
+    receiver.RETENTION: "days that signals are kept, 0: for ever; default 365",
     "CSI_LOG_LEVEL": "as above; `--log-level` wins",
 }
 

@@ -207,7 +207,7 @@ def test_a_window_that_is_no_duration_is_wrong_usage(at_work, since):
 
 
 def test_health_is_0_or_1_from_the_rows(tmp_path):
-    with operator_rig(tmp_path) as built:
+    with operator_rig(tmp_path, web={"port": 9}) as built:
         assert (built.call("health").exit_code, built.call("health", "--http").exit_code) == (1, 1)
         built.alive()
         result = built.call("health")

@@ -184,7 +184,7 @@ def test_what_applies_to_channels_only_is_refused_for_a_playlist(line, yt):
 
 def test_text_that_is_no_id_reaches_no_url(line, yt):
     for text in ("../../etc/passwd", "UC../../x", "@a/b", "https://example.com/channel/UC" + "a" * 22):
-        with pytest.raises(UnknownReference):
+        with pytest.raises((UnknownReference, WatchRefused)):
             watches.add(line.rt, text, NOTHING)
     assert yt.requests.count("/youtube/v3/channels") == yt.requests.count("/youtube/v3/videos") == 0
 

@@ -161,7 +161,9 @@ def test_a_list_of_many_pages_is_read_to_its_end(line, yt, clock):
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
     built.run_without_delivery()
     assert keys() == {f"youtube:video:{video}:{yt.playlists[0]}" for video in videos}
-    assert api_units.used(clock()) == 3 + 3 + 1  # three pages, 120 new videos enriched 50 at a time, the title
+    assert (
+        api_units.used(clock()) == 3 + 3 + 1 + 1
+    )  # three pages, 120 new videos enriched 50 at a time, the title, the icon
 
 
 def test_a_walk_that_fails_in_the_middle_changes_nothing(line, yt):
@@ -227,7 +229,7 @@ def test_a_failing_watch_is_tried_again_within_a_minute_for_ever(line, yt):
 
 def test_a_spent_quota_stops_the_calls_until_pacific_midnight(line, yt, clock):
     built = line(channels=[], playlists=[{"id": yt.playlists[0]}])
-    yt.set_faults("api:quotaExceeded*1")
+    yt.set_faults("playlistItems:quotaExceeded*1")
     built.run()
     assert "quota" in Watch.get().last_error
     yt.wait_for(lambda: yt.requests.count("/youtube/v3/playlistItems") == 1)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from csi import clock, web_assets
 from csi.errors import StoreError
 from csi.local_login import COOKIE, LocalLogin
-from csi.logs import log
+from csi.logs import log, redact
 from csi.processing import status
 from csi.processing.assemblyai_webhook import WEBHOOK_PATH, webhook
 from csi.processing.collection_models import DeadLetterJobDocument
@@ -281,14 +281,20 @@ async def static_file(request: Request) -> Response:
 
 def _mark_commands(text: str) -> Markup:
     """Text in backticks is a command or a setting, shown as code."""
-    parts = text.split("`")
+    parts = redact(text).split("`")  # the environment redacts text only, and the result is HTML
     shown = (Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts))
     return Markup("").join(shown)
 
 
 @cache
 def _templates() -> Environment:
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    """Every value is redacted and escaped. A missing name is an error, not an empty string."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: redact(value) if type(value) is str else value,
+    )
     environment.filters["when"] = lambda moment: clock.iso(moment) if moment is not None else "never"
     environment.filters["commands"] = _mark_commands
     environment.filters["color"] = lambda status: STATUS_COLORS.get(status, "idle")

@@ -7,13 +7,15 @@ from urllib.parse import quote
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from csi.logs import redact
+
 MAX_SEGMENTS = 3_000
 # HTML in the text stays text, and a link may not be `javascript:`: the texts are those of models and strangers.
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
 def render_markdown(text: str) -> Markup:
-    return Markup(MARKDOWN.render(text))  # noqa: S704 html is off
+    return Markup(MARKDOWN.render(redact(text)))  # noqa: S704 html is off
 
 
 def transcript_lines(video_id: str, text: str | None) -> list[dict[str, Any]]:
