@@ -10,6 +10,7 @@ import pytest
 from csi.catalog.capture import DAILY
 from csi.catalog.refresh_schedule import HOT_DAYS
 from csi.simulator.youtube.data_api import three_digits
+from csi.store import api_units
 from csi.store.catalog import channels, stats, videos
 from csi.store.db import fetch
 from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
@@ -28,6 +29,9 @@ def live(here: CatalogPipeline, *, refs: list[str], days: int, uploads_a_day: fl
         most_used, hours = max(most_used, here.booked), hours + 1
         assert here.counted <= here.booked
         assert here.booked <= share
+        assert (
+            here.site.own_quotas["batchGetStats"].used(here.clock()) <= api_units.used(here.clock(), "stats") <= 10_000
+        )
     return {"hours": hours, "most_used": most_used}
 
 

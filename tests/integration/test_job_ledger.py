@@ -185,6 +185,16 @@ def test_a_job_that_ends_every_worker_without_progress_is_dead():
     assert words(job)[-1] == "dead_lettered"
 
 
+def test_a_worker_that_ends_after_failed_attempts_does_not_end_the_job():
+    put(max_attempts=3)
+    for minute in range(2):
+        jobs.fail(jobs.claim(NOW + minute * 60), "http 500", NOW + minute * 60 + 30, NOW + minute * 60 + 1)
+        jobs.release_failed(NOW + minute * 60 + 31)
+    job = jobs.claim(NOW + 120)
+    jobs.requeue_stuck(NOW + 176)
+    assert (jobs.find(job.id).status, jobs.find(job.id).fruitless_attempts) == ("pending", 3)
+
+
 def test_waiting_is_no_attempt():
     put(max_attempts=1)
     for _ in range(5):

@@ -12,7 +12,7 @@ from peewee import IntegrityError
 from csi.errors import StoreError
 from csi.store import counters
 from csi.store.catalog import channels, partitions
-from csi.store.db import OWNER, changed, fetch, is_postgres, marks, new_token, run, writing
+from csi.store.db import OWNER, changed, column, fetch, is_postgres, marks, new_token, run, writing
 from csi.store.uuid7 import new_id
 
 LEASE_SECONDS = 55.0
@@ -339,10 +339,18 @@ def release_own(now: float) -> int:
 
 def _requeue(job: CatalogJob, now: float) -> bool:
     partitions.ensure_partition("job_events", now)
-    if job.fruitless_attempts >= job.max_attempts:
+    if job.fruitless_attempts >= job.max_attempts and _ended_every_worker(job):
         return mark_dead(job, f"its worker ended {job.fruitless_attempts} times in the middle of it", now)
     with writing():
         return _move(job, "pending", now, {"reason": "stuck"}, scheduled_at=now, error_message="its worker ended")
+
+
+def _ended_every_worker(job: CatalogJob) -> bool:
+    """Whether none of its attempts without progress failed in an orderly way: an API that was down did not end them."""
+    sql = """SELECT details FROM job_events WHERE job_id = ? AND (event_type = 'failed' OR details LIKE ?)
+        ORDER BY occurred_at DESC, id DESC LIMIT ?"""
+    details = column(sql, job.id, '%"reason": "stuck"%', job.fruitless_attempts - 1)
+    return all(json.loads(text).get("reason") == "stuck" for text in details)
 
 
 # ── the only place that changes a status ────────────────────────────────────────────────────────────────
