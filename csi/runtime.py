@@ -212,10 +212,15 @@ class Runtime:
                 own = settings.model_fields_set
                 settings = settings.model_copy(update={name: value for name, value in said.items() if name not in own})
             limit = None if settings.budget_units is None else self.api_limit()
+
+            def charge(units: int) -> None:
+                if limit is not None and not api_units.book(units, limit, self.now()):
+                    raise SourceError(BUDGET_SPENT, kind="budget")
+
             tools = Tools(
                 net=self.net,
                 web=self.web,
-                charge=lambda units: self._charge(units, limit),
+                charge=charge,
                 exhaust=lambda: api_units.exhaust(limit, self.now()) if limit else None,
                 note_access=self._note_access,
                 spare=lambda units: limit is None or self.has_spare(units),
@@ -336,10 +341,6 @@ class Runtime:
             lambda now: managed_destinations.note_previous_needed(row.name, now),
         )
         return replace(made, receiver=replace(made.receiver, previous=previous))
-
-    def _charge(self, units: int, limit: int | None) -> None:
-        if limit is not None and not api_units.book(units, limit, self.now()):
-            raise SourceError(BUDGET_SPENT, kind="budget")
 
     def _note_access(self, name: str, error: str | None) -> None:
         """A refusal is recorded at once; that the API accepts the credentials, once in ACCESS_SECONDS."""

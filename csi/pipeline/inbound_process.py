@@ -65,6 +65,13 @@ def _fail(rt: Runtime, message: ClaimedMessage, reason: str) -> list[Wake]:
     return []
 
 
+def _settle(message: ClaimedMessage, result: str, now: float) -> None:
+    """The message is handled. Part of the transaction that stores what follows from it: without the lease nothing is."""
+    if not inbound_messages.settle(message, "done", result, now):
+        raise NotHandled("its lease was lost")
+    counters.add("inbound", label="done")
+
+
 # ── WebSub ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -90,9 +97,7 @@ def _handle_push(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
                 items += new_items.put_pushed(rt, watch, [raw], now)[0]
         is_due = not content.keys and not content.removed and watches.make_due(watch.id, now)
         result = f"{len(new)} new, {len(content.keys) - len(new)} known, {len(content.removed)} removed"
-        if not inbound_messages.settle(message, "done", result, now):
-            raise NotHandled("its lease was lost")
-        counters.add("inbound", label="done")
+        _settle(message, result, now)
     wakes = [Wake("poll", watch.id)] if is_due else []
     return [*wakes, *push_tracking.due_checks(rt), *(Wake("ingest", item_id) for item_id in items)]
 
@@ -108,9 +113,7 @@ def _handle_composio(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
         else:
             incidents.close(PUSH_ENDED, message.sender, "a message of this sender", now)
             result, wakes = _store_item(rt, found, now)
-        if not inbound_messages.settle(message, "done", result, now):
-            raise NotHandled("its lease was lost")
-        counters.add("inbound", label="done")
+        _settle(message, result, now)
     return wakes
 
 
@@ -186,9 +189,7 @@ def _handle_events(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
     with writing():
         wakes, stored = ingest.store_ready(rt, ready, -message.sender_id, message.id, message.received_at)
         result = f"{stored} stored, {len(found) - stored} known"
-        if not inbound_messages.settle(message, "done", result, now):
-            raise NotHandled("its lease was lost")
-        counters.add("inbound", label="done")
+        _settle(message, result, now)
     return wakes
 
 
@@ -203,7 +204,5 @@ def _handle_items(rt: Runtime, message: ClaimedMessage) -> list[Wake]:
         raise NotHandled(f"{endpoint.source} has no active watch of this name; add it with `csi sources add`")
     with writing():
         ids, known = new_items.put_pushed(rt, watch, found.items, now)
-        if not inbound_messages.settle(message, "done", f"{len(ids)} stored, {len(known)} known", now):
-            raise NotHandled("its lease was lost")
-        counters.add("inbound", label="done")
+        _settle(message, f"{len(ids)} stored, {len(known)} known", now)
     return [Wake("ingest", item_id, urgent=watch.tier == "urgent") for item_id in ids]

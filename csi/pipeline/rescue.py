@@ -22,31 +22,18 @@ def rescue(rt: Runtime, queue_depth: int = 0) -> list[Wake]:
     """Wake-ups for every row that is overdue. Cheap when there is none."""
     rt.process.queue_depth = queue_depth
     disk_guard.keep_log_short(rt)
-    wakes = [*plan(rt, horizon=0), *_overdue_lanes(rt)]
+    wakes, now = plan(rt, horizon=0), rt.now()
+    for destination in rt.destinations.values() if rt.settings.features.delivery else ():
+        name = destination.name
+        if destination_state.current(destinations.get(name), now) in ("accepting", "half_open"):
+            late = [tier for tier in LANES if flush.is_due(destination, tier, now - FLUSH_GRACE_SECONDS)]
+            wakes += [Wake("flush", f"{name}/{tier}", urgent=tier == "urgent") for tier in late]
     if queue_depth >= CROWDED:
         return wakes
-    now = rt.now()
     return [
         *wakes,
         *(Wake("inbound", message_id) for message_id in inbound_messages.overdue(now)),
         *push_tracking.due_checks(rt),
         *(Wake("ingest", item_id) for item_id in inbox.overdue(now)),
         *(Wake("deliver", batch_id) for batch_id in batches.overdue(now)),
-    ]
-
-
-def _overdue_lanes(rt: Runtime) -> list[Wake]:
-    if not rt.settings.features.delivery:
-        return []
-    now = rt.now()
-    ready = [
-        it
-        for it in rt.destinations.values()
-        if destination_state.current(destinations.get(it.name), now) in ("accepting", "half_open")
-    ]
-    return [
-        Wake("flush", f"{destination.name}/{tier}", urgent=tier == "urgent")
-        for destination in ready
-        for tier in LANES
-        if flush.is_due(destination, tier, now - FLUSH_GRACE_SECONDS)
     ]
