@@ -112,20 +112,21 @@ def check_sources(rt: Runtime) -> Iterator[Finding]:
         ours = sorted((row for row in rows if row.source == name), key=lambda row: (row.errors, row.id))
         if not ours:
             yield Finding("source", "ok", f"{name}: nothing is watched")
-        elif not (_needs_key(rt, ours[0]) and not _has_key(rt.adapter(name))):
-            yield _try_source(rt, ours[0])
-
-
-def _try_source(rt: Runtime, watch: Watch) -> Finding:
-    place = f"{watch.source}: {watch.ref}"
-    try:
-        found = rt.adapter(watch.source).count_items(watch.ref, watch.via)
-    except SourceError as error:
-        level = _SOURCE_LEVELS.get(error.kind, "fail")
-        return Finding("source", level, f"{place}: {error}", _SOURCE_REMEDIES.get(error.kind, _SOURCE_OTHERWISE))
-    if found is None:
-        return Finding("source", "warn", f"{place}: the API does not show it", _SOURCE_REMEDIES["missing"])
-    return Finding("source", "ok", f"{place} can be read ({found} items)")
+            continue
+        watch, adapter = ours[0], rt.adapter(name)
+        if _needs_key(rt, watch) and not _has_key(adapter):
+            continue
+        place = f"{name}: {watch.ref}"
+        try:
+            found = adapter.count_items(watch.ref, watch.via)
+        except SourceError as error:
+            level, remedy = _SOURCE_LEVELS.get(error.kind, "fail"), _SOURCE_REMEDIES.get(error.kind, _SOURCE_OTHERWISE)
+            yield Finding("source", level, f"{place}: {error}", remedy)
+            continue
+        if found is None:
+            yield Finding("source", "warn", f"{place}: the API does not show it", _SOURCE_REMEDIES["missing"])
+        else:
+            yield Finding("source", "ok", f"{place} can be read ({found} items)")
 
 
 def check_watches(rt: Runtime, facts: SystemFacts) -> Iterator[Finding]:

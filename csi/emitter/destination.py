@@ -108,31 +108,26 @@ class Destination:
 
 
 def destinations(settings: Settings) -> dict[str, Destination]:
-    """All of them by name; the one of `ua_endpoint` is there unless only named ones are configured."""
+    """All of them by name. The one of `ua_endpoint`, with the PRD's contract, is there unless only named ones are
+    configured."""
     delivery = settings.delivery
     found = {name: build(name, given, settings) for name, given in delivery.destinations.items()}
     if delivery.ua_endpoint or not found:
-        found[DEFAULT] = _default(settings)
+        secret = delivery.shared_secret.get_secret_value() if delivery.shared_secret else ""
+        bearer = delivery.bearer_token.get_secret_value() if delivery.bearer_token else secret
+        receiver = Receiver(
+            delivery.ua_endpoint or "", secret.encode(), bearer, delivery.timeout_seconds, delivery.standard_webhooks
+        )
+        found[DEFAULT] = Destination(
+            name=DEFAULT,
+            receiver=receiver,
+            tiers=delivery.priority_behavior,
+            canonical_json=delivery.canonical_json,
+            max_events_per_request=delivery.max_events_per_request,
+            max_concurrent_requests=delivery.max_concurrent_requests,
+            max_streaming_requests=_streaming(settings),
+        )
     return found
-
-
-def _default(settings: Settings) -> Destination:
-    """The destination of `ua_endpoint`: the PRD's contract."""
-    delivery = settings.delivery
-    secret = delivery.shared_secret.get_secret_value() if delivery.shared_secret else ""
-    bearer = delivery.bearer_token.get_secret_value() if delivery.bearer_token else secret
-    receiver = Receiver(
-        delivery.ua_endpoint or "", secret.encode(), bearer, delivery.timeout_seconds, delivery.standard_webhooks
-    )
-    return Destination(
-        name=DEFAULT,
-        receiver=receiver,
-        tiers=delivery.priority_behavior,
-        canonical_json=delivery.canonical_json,
-        max_events_per_request=delivery.max_events_per_request,
-        max_concurrent_requests=delivery.max_concurrent_requests,
-        max_streaming_requests=_streaming(settings),
-    )
 
 
 def build(

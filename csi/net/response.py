@@ -103,7 +103,12 @@ def read_body(response: httpx.Response, limit: int, where: str) -> bytes:
     names = [name for name in names if name not in ("", "identity")]
     if names and names not in (["gzip"], ["x-gzip"]):
         raise NetError(f"{where}: an encoding other than one gzip", kind="bad_encoding")
-    zipped, announced = bool(names), _announced(response)
+    zipped, announced = bool(names), None  # None: the response does not announce the body's length on the wire
+    length = response.headers.get("content-length", "")
+    if response.status_code in (204, 304):
+        announced = 0
+    elif length.isascii() and length.isdigit() and "transfer-encoding" not in response.headers:
+        announced = int(length)
     too_large = NetError(f"{where}: the response is larger than {limit:,} bytes", kind="too_large")
     if announced is not None and announced > limit:
         raise too_large
@@ -134,15 +139,6 @@ def _without_waste(chunks: Iterable[bytes], stream: DeadlineStream | None, where
         if stream is not None and stream.meter.body > 2 * received + SPARE_WIRE:
             raise NetError(f"{where}: {WASTEFUL}", kind="protocol")
         yield chunk
-
-
-def _announced(response: httpx.Response) -> int | None:
-    """The body's length on the wire. None: the response does not announce it."""
-    if response.status_code in (204, 304):
-        return 0
-    length = response.headers.get("content-length", "")
-    known = length.isascii() and length.isdigit() and "transfer-encoding" not in response.headers
-    return int(length) if known else None
 
 
 def _unzip(chunks: Iterable[bytes], where: str) -> Iterator[bytes]:

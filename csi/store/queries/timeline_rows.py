@@ -151,11 +151,9 @@ def find_keys(text: str, stems: Sequence[str] = ()) -> list[str]:
             whole = fetch(f"SELECT {name} FROM {table} WHERE {name} = ?", start)
             longer = fetch(under_sql(name, table), f"{start}:", f"{start};", MOST_KEYS + 1)
             found |= dict.fromkeys(row[0] for row in [*whole, *longer])
-    return list(found) or _unnamed_with(text)
-
-
-def _unnamed_with(text: str) -> list[str]:
-    """Items without a readable id have a generated key: the payloads of these few are searched for the value."""
+    if found:
+        return list(found)
+    # Items without a readable id have a generated key: the payloads of these few are searched for the value.
     like = f'%"{text.replace("!", "!!").replace("%", "!%").replace("_", "!_")}"%'
     where = f"{_between('item_key')} AND event_json LIKE ? ESCAPE '!' ORDER BY id LIMIT ?"
     sql = f"SELECT item_key, event_json FROM dead_letter WHERE {where}"
