@@ -192,7 +192,16 @@ class SqliteQueueStorage(SqliteStorage):
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        return now - self._failing_since >= BROKEN_SECONDS and _takes_writes(os.path.dirname(self.filename))
+        if now - self._failing_since < BROKEN_SECONDS:
+            return False
+        try:
+            with tempfile.TemporaryFile(dir=os.path.dirname(self.filename)) as file:
+                file.write(b"x" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        return True
 
     def _open_new_file(self) -> None:
         for suffix in ("-wal", "-shm"):
@@ -213,14 +222,3 @@ def _is_temporary(error: sqlite3.DatabaseError) -> bool:
 
 def _is_io_error(error: sqlite3.DatabaseError) -> bool:
     return "disk I/O error" in str(error)
-
-
-def _takes_writes(folder: str) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x" * 4096)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        return False
-    return True

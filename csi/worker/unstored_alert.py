@@ -38,7 +38,20 @@ class UnstoredAlert:
         the message.
         """
         with self._lock:
-            self._failed(rt, error, since, may_send=may_send)
+            now, fault = rt.now(), database_faults.identify(error)
+            known = self._problem.since if self._problem is not None else None
+            began = min(known or now, since or now)
+            self._problem = problem = problem_of(fault, began)
+            self._failures += 1
+            if fault.kind not in PASSING or self._failures > 1:  # a single timeout is no fault
+                rt.process.database_fault = fault
+            lasted = now - began >= delay(problem, rt.settings.notify.after_seconds)
+            unsent = [one for one in notification_targets(rt.settings) if one.name not in self._sent]
+            if not (may_send and lasted and unsent and rt.settings.notify.enabled and now >= self._next_try_at):
+                return
+            if self._sent or not _is_known_or_muted(rt):
+                self._next_try_at = now + HOLD_SECONDS
+                self._sent |= {one.name: now for one in unsent if _send(rt, one, problem)}
 
     def worked(self, rt: Runtime) -> None:
         """The database can be written. An alert that the operator knows becomes a row, so that its end is notified.
@@ -49,22 +62,6 @@ class UnstoredAlert:
                 with writing():
                     _store(rt, problem, sent)
             self._problem, self._failures, self._sent, self._next_try_at = None, 0, {}, 0.0
-
-    def _failed(self, rt: Runtime, error: Exception, began: float | None, *, may_send: bool) -> None:
-        now, fault = rt.now(), database_faults.identify(error)
-        known = self._problem.since if self._problem is not None else None
-        since = min(known or now, began or now)
-        self._problem = problem = problem_of(fault, since)
-        self._failures += 1
-        if fault.kind not in PASSING or self._failures > 1:  # a single timeout is no fault
-            rt.process.database_fault = fault
-        lasted = now - since >= delay(problem, rt.settings.notify.after_seconds)
-        unsent = [one for one in notification_targets(rt.settings) if one.name not in self._sent]
-        if not (may_send and lasted and unsent and rt.settings.notify.enabled and now >= self._next_try_at):
-            return
-        if self._sent or not _is_known_or_muted(rt):
-            self._next_try_at = now + HOLD_SECONDS
-            self._sent |= {one.name: now for one in unsent if _send(rt, one, problem)}
 
 
 def _is_known_or_muted(rt: Runtime) -> bool:
