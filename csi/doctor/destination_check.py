@@ -88,7 +88,12 @@ def check(rt: Runtime, name: str) -> Checkup:
     known = destinations.get(name).json_form
     first = _ask(rt, destination, destination.form(known), {})
     forms, words = _find_forms(rt, destination, first, known)
-    row = _note(rt, name, first)
+    with writing():
+        row = settle.note_seen(name, first.answer)
+        # While it is throttled its events wait, whatever it answers to an empty batch.
+        if first.is_let_in and row.circuit == "closed" and not destination_state.is_throttled(row, rt.now()):
+            after = destination_state.tested(row, rt.now(), events_fail=destinations.failing_batches(row) > 0)
+            row = destination_state.write(row, after)
     if not first.is_let_in:
         text, remedy = explain(first), failure_cause(getattr(first.verdict, "reason", None)).remedy
     elif refuses_events(row):
@@ -138,17 +143,6 @@ def _without_request(rt: Runtime, destination: Destination) -> Checkup:
         certificate_expires_at=row.certificate_expires_at,
         note=None,
     )
-
-
-def _note(rt: Runtime, name: str, first: Exchange) -> DestinationRow:
-    """Store the certificate, whether the receiver confirms counts, and that it answered."""
-    with writing():
-        row = settle.note_seen(name, first.answer)
-        # While it is throttled its events wait, whatever it answers to an empty batch.
-        if not first.is_let_in or row.circuit != "closed" or destination_state.is_throttled(row, rt.now()):
-            return row
-        after = destination_state.tested(row, rt.now(), events_fail=destinations.failing_batches(row) > 0)
-        return destination_state.write(row, after)
 
 
 def refuses_events(row: DestinationRow) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from csi import exclusive_section, notifications
 from csi.body_template import RendererFailed, TemplateFailed
 from csi.config.destination_profiles import MCP_EVENT_BYTES
-from csi.emitter.profile import CONTRACT, Message, Profile, compose, envelope, proof_headers
+from csi.emitter.profile import CONTRACT, Profile, compose, envelope, proof_headers
 from csi.emitter.verdict import MessageSent
 from csi.errors import ConfigError, NetError
 from csi.ingester.signature import Form
@@ -63,7 +63,13 @@ def send_events(
     except RendererFailed as error:
         return NetError(f"template: {error}", kind="renderer", sent=False, cause=str(error))
     if receiver.profile.kind == "notify":
-        return _notify(receiver, message)
+        # apprise says no more than whether the service accepted the message: no status, and no Retry-After.
+        try:
+            with exclusive_section.released():
+                is_sent = notifications.send([receiver.url], message.title, message.body.decode(), may_mention=True)
+        except ConfigError as error:
+            return NetError(str(error), kind="notify", sent=False, cause=str(error))
+        return MessageSent() if is_sent else NetError("not sent", kind="notify", cause=notifications.NOT_ACCEPTED)
     if receiver.profile.body == "mcp_event" and len(message.body) > MCP_EVENT_BYTES:
         cause = f"this event has {len(message.body):,} bytes, and MCP Events allows {MCP_EVENT_BYTES:,} in one request"
         return NetError(cause, kind="body_size", sent=False, cause=cause)
@@ -115,13 +121,3 @@ def _send_once(
         return net.post(receiver.url, body=body, headers=headers, limits=limits, method=profile.method)
     except NetError as error:
         return error
-
-
-def _notify(receiver: Receiver, message: Message) -> NetError | MessageSent:
-    """apprise says no more than whether the service accepted the message: no status, and no Retry-After."""
-    try:
-        with exclusive_section.released():
-            is_sent = notifications.send([receiver.url], message.title, message.body.decode(), may_mention=True)
-    except ConfigError as error:
-        return NetError(str(error), kind="notify", sent=False, cause=str(error))
-    return MessageSent() if is_sent else NetError("not sent", kind="notify", cause=notifications.NOT_ACCEPTED)

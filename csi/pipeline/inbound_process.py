@@ -66,7 +66,7 @@ def _fail(rt: Runtime, message: ClaimedMessage, reason: str) -> list[Wake]:
 
 
 def _settle(message: ClaimedMessage, result: str, now: float) -> None:
-    """The message is handled. Part of the transaction that stores what follows from it: without the lease nothing is."""
+    """The message is handled. Part of the transaction that stores what follows from it: nothing without the lease."""
     if not inbound_messages.settle(message, "done", result, now):
         raise NotHandled("its lease was lost")
     counters.add("inbound", label="done")

@@ -241,6 +241,12 @@ _ORDER = (
 )
 """The order of steps that have the same time."""
 
+_ENDS = {
+    "split": "was refused and split",
+    "released": "was dissolved; its events are pending again",
+    "dead": "was given up",
+}
+
 
 def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
     yield from _first_seen(found)
@@ -257,7 +263,13 @@ def _steps(found: ItemRows) -> Iterator[TimelineEntry]:
         if event.removed_at is not None:
             yield TimelineEntry(event.removed_at, "removed", "its video was deleted or made private, the hub says")
     for batch in found.batches:
-        yield from _batch_steps(batch)
+        others = f" with {batch.size - 1} others" if batch.size > 1 else ""
+        probe = ", as a probe" if batch.is_probe else ", to be sent again by command" if batch.lane == RESEND else ""
+        details = {"batch_id": batch.batch_id, "destination": batch.destination, "size": batch.size}
+        text = f"put into {batch.batch_id} to {batch.destination}{others}{probe}"
+        yield TimelineEntry(batch.created_at, "batched", text, details | {"lane": batch.lane})
+        if batch.state in _ENDS and batch.settled_at is not None:
+            yield TimelineEntry(batch.settled_at, batch.state, f"{batch.batch_id} {_ENDS[batch.state]}", details)
     for attempt in found.attempts:
         yield _attempt_step(attempt, found.batches)
     for letter in found.letters:
@@ -282,23 +294,6 @@ def _first_seen(found: ItemRows) -> Iterator[TimelineEntry]:
     reason = found.known.reason if found.known else None
     note = f"; not sent: {reason}" if reason in _NOT_SENT and not found.events else ""
     yield TimelineEntry(min(seen), "seen", f"first seen{where}{note}", {"reason": reason})
-
-
-_ENDS = {
-    "split": "was refused and split",
-    "released": "was dissolved; its events are pending again",
-    "dead": "was given up",
-}
-
-
-def _batch_steps(batch: timeline_rows.BatchRow) -> Iterator[TimelineEntry]:
-    others = f" with {batch.size - 1} others" if batch.size > 1 else ""
-    probe = ", as a probe" if batch.is_probe else ", to be sent again by command" if batch.lane == RESEND else ""
-    details = {"batch_id": batch.batch_id, "destination": batch.destination, "size": batch.size}
-    text = f"put into {batch.batch_id} to {batch.destination}{others}{probe}"
-    yield TimelineEntry(batch.created_at, "batched", text, details | {"lane": batch.lane})
-    if batch.state in _ENDS and batch.settled_at is not None:
-        yield TimelineEntry(batch.settled_at, batch.state, f"{batch.batch_id} {_ENDS[batch.state]}", details)
 
 
 def _attempt_step(attempt: timeline_rows.AttemptRow, batches: Sequence[timeline_rows.BatchRow]) -> TimelineEntry:
