@@ -125,7 +125,22 @@ def read_feed(body: bytes, content_type: str, url: str) -> FeedDocument:
         parsed = feedparser.parse(BytesIO(rewritten), sanitize_html=False, resolve_relative_uris=False)
         if not parsed.get("version") and not parsed.entries:
             raise _malformed("it is XML, but not a feed")
-        return _document(parsed, url, left_out)
+        feed = parsed.feed
+        links = [link for link in feed.get("links", ()) if isinstance(link, Mapping)]
+        base = web_address(feed.get("link"), url) or url
+        # The icon of Atom, else the image of RSS or of a podcast, else the logo of Atom
+        image = feed.get("image")
+        shown = (image.get("href") or image.get("url")) if isinstance(image, Mapping) else None
+        found = (web_address(one, url) for one in (feed.get("icon"), shown, feed.get("logo")))
+        return FeedDocument(
+            title=_title(feed.get("title")),
+            link=web_address(feed.get("link"), url),
+            items=tuple(_item(entry, base) for entry in parsed.entries),
+            hub=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "hub"), None),
+            topic=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "self"), None),
+            icon=next(filter(None, found), None),
+            left_out=left_out,
+        )
     except SourceError:
         raise
     except Exception as error:  # feedparser raises errors of any type for hostile documents
@@ -266,25 +281,6 @@ def _joined(rewriter: _Rewriter) -> tuple[bytes, int]:
     if middle:
         parts = [*parts[: middle[0][0]], *parts[middle[-1][1] :]]
     return "".join(parts).encode("utf-8"), len(middle)
-
-
-def _document(parsed: Any, url: str, left_out: int) -> FeedDocument:
-    feed = parsed.feed
-    links = [link for link in feed.get("links", ()) if isinstance(link, Mapping)]
-    base = web_address(feed.get("link"), url) or url
-    # The icon of Atom, else the image of RSS or of a podcast, else the logo of Atom
-    image = feed.get("image")
-    shown = (image.get("href") or image.get("url")) if isinstance(image, Mapping) else None
-    found = (web_address(one, url) for one in (feed.get("icon"), shown, feed.get("logo")))
-    return FeedDocument(
-        title=_title(feed.get("title")),
-        link=web_address(feed.get("link"), url),
-        items=tuple(_item(entry, base) for entry in parsed.entries),
-        hub=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "hub"), None),
-        topic=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "self"), None),
-        icon=next(filter(None, found), None),
-        left_out=left_out,
-    )
 
 
 def _item(entry: Any, base: str) -> FeedItem:

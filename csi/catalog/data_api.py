@@ -156,8 +156,15 @@ def _charge(rt: Runtime, job: CatalogJob | None, units: int) -> None:
     # Extends the lease, too: a job that makes many calls keeps it.
     if job is not None and not jobs.heartbeat(job, now):
         raise JobLeaseLost("lost before an API call: no unit is spent")
-    yields = job is not None and job.type in KINDS and KINDS[job.type].yields
-    kept = min(_reserve(rt, now), int(share * MOST_KEPT)) if yields else 0
+    kept = 0
+    if job is not None and job.type in KINDS and KINDS[job.type].yields:
+        # Units that hourly and daily refreshes still need today. Computed every few minutes.
+        counted = rt.process.catalog_units
+        if counted is None or not 0 <= now - counted.counted_at < UNIT_COUNT_MAX_AGE:
+            hourly, _, daily = _daily_units(rt)
+            counted = rt.process.catalog_units = CatalogUnits(now, hourly, daily)
+        hours = ceil((api_units.day_ends(now) - now) / HOUR)
+        kept = min(ceil(counted.hourly * hours / DAY_HOURS) + counted.channels, int(share * MOST_KEPT))
     if api_units.share_used(UNITS, now) + units + kept > share:
         raise SourceError(KEPT_BACK if kept else SHARE_SPENT, kind="budget")
     if not rt.has_spare(units) or not api_units.book_share(units, limit, UNITS, share, now):
@@ -173,13 +180,3 @@ def _charge_stats(rt: Runtime, job: CatalogJob, units: int) -> None:
     if not api_units.book(units, rt.settings.catalog.stats_units_per_day, now, "stats"):
         raise SourceError(STATS_SPENT, kind="budget")
     jobs.add_units(job.id, units)
-
-
-def _reserve(rt: Runtime, now: float) -> int:
-    """Units that hourly and daily refreshes still need today. Computed every few minutes."""
-    counted = rt.process.catalog_units
-    if counted is None or not 0 <= now - counted.counted_at < UNIT_COUNT_MAX_AGE:
-        hourly, _, daily = _daily_units(rt)
-        counted = rt.process.catalog_units = CatalogUnits(now, hourly, daily)
-    hours = ceil((api_units.day_ends(now) - now) / HOUR)
-    return ceil(counted.hourly * hours / DAY_HOURS) + counted.channels

@@ -33,7 +33,16 @@ def examine(settings: ReceiverSettings, net: Net, url: str | None, now: float) -
     """Read only: nothing is created, and a running receiver gets empty batches."""
     disabled = ReceiverCheck("ingest", "ill", "UA_SIGNALS_INGEST_ENABLED is 0: every batch is answered with 503")
     checks = [ReceiverCheck("ingest", "ok", "enabled") if settings.enabled else disabled]
-    checks += [*_check_secrets(settings), *_check_database(settings.db_path)]
+    words, is_strong = "long enough", min(len(secret) for secret in settings.secrets) >= STRONG_SECRET_LENGTH
+    if not is_strong:
+        words = f"shorter than {STRONG_SECRET_LENGTH} characters: create a longer one with openssl rand -hex 32"
+    checks.append(ReceiverCheck("secret", "ok" if is_strong else "warn", words))
+    if settings.previous_secret == settings.secret:
+        checks.append(ReceiverCheck("previous secret", "warn", "equal to the current one: remove it"))
+    elif settings.previous_secret:
+        words = "accepted beside the current one; remove it when every sender uses the current one"
+        checks.append(ReceiverCheck("previous secret", "ok", words))
+    checks += _check_database(settings.db_path)
     free = shutil.disk_usage(_existing(settings.db_path.parent)).free
     words = f"{free // (1024 * 1024):,} MB free"
     low = free < LOW_DISK_BYTES
@@ -42,19 +51,6 @@ def examine(settings: ReceiverSettings, net: Net, url: str | None, now: float) -
         for name, secret in zip(("the secret", "the previous secret"), settings.secrets, strict=False):
             checks.append(_send_signed(net, url, name, secret, settings.bearer_tokens[0], now))
         checks.append(_send_unsigned(net, url))
-    return checks
-
-
-def _check_secrets(settings: ReceiverSettings) -> list[ReceiverCheck]:
-    checks = [ReceiverCheck("secret", "ok", "long enough")]
-    if min(len(secret) for secret in settings.secrets) < STRONG_SECRET_LENGTH:
-        words = f"shorter than {STRONG_SECRET_LENGTH} characters: create a longer one with openssl rand -hex 32"
-        checks = [ReceiverCheck("secret", "warn", words)]
-    if settings.previous_secret == settings.secret:
-        checks.append(ReceiverCheck("previous secret", "warn", "equal to the current one: remove it"))
-    elif settings.previous_secret:
-        words = "accepted beside the current one; remove it when every sender uses the current one"
-        checks.append(ReceiverCheck("previous secret", "ok", words))
     return checks
 
 

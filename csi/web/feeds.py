@@ -337,16 +337,11 @@ def _conditional(headers: Headers, body: bytes, format: Format, url: str, dates:
     if known is not None:
         is_known = known.strip() == "*" or etag in [one.strip().removeprefix("W/") for one in known.split(",")]
     else:
-        since = _http_date(headers.get("if-modified-since", ""))
-        is_known = since is not None and modified <= since
+        try:
+            since = parsedate_to_datetime(headers.get("if-modified-since", ""))
+            is_known = modified <= (since if since.tzinfo else since.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            is_known = False
     if is_known:
         return Response(status_code=304, headers=validators)
     return Response(body, headers=validators | {"Content-Type": MEDIA_TYPES[format]})
-
-
-def _http_date(text: str) -> float | None:
-    try:
-        found = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return found.replace(tzinfo=UTC).timestamp() if found.tzinfo is None else found.timestamp()

@@ -179,8 +179,12 @@ class _AtomReader:
             raise _Unfamiliar
         if element.text:
             text = "".join(self.pieces).strip()
-            # feedparser repairs the characters of every text but an author's name.
-            self.entries[-1][element.text] = text if element.text == "author" else _repaired(text)
+            if element.text != "author" and not text.isascii():
+                # feedparser repairs the characters of every text but an author's name.
+                with suppress(UnicodeError):
+                    text = text.encode("iso-8859-1").decode("utf-8")
+                text = text.translate(_WINDOWS) if _C1.search(text) else text
+            self.entries[-1][element.text] = text
         self.pieces.clear()
 
 
@@ -206,11 +210,3 @@ _C1 = re.compile("[\x80-\x9f]")
 _WINDOWS = {
     code: bytes([code]).decode("cp1252") for code in range(0x80, 0xA0) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
 }
-
-
-def _repaired(text: str) -> str:
-    if text.isascii():
-        return text
-    with suppress(UnicodeError):
-        text = text.encode("iso-8859-1").decode("utf-8")
-    return text.translate(_WINDOWS) if _C1.search(text) else text

@@ -4,6 +4,7 @@ An upload has the same dedupe key and event_id whichever of the two listed it, s
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +42,11 @@ class ChannelUpload:
 def from_feed(entry: atom.FeedEntry, channel: str, now: float) -> RawEvent:
     """The item for an entry of the feed of `channel`."""
     capped = {name: text[:TEXT_CHARS] for name, text in entry.items()}
-    if _is_upcoming(capped, now):
-        capped["kind"] = "upcoming"
+    # A feed does not mark upcoming streams: an entry with likes and without views, not new, is taken for one.
+    with suppress(ValueError, OverflowError):
+        settled = now - clock.parse(capped.get("published", "")) >= SETTLED_SECONDS
+        if settled and capped.get("views") == "0" and capped.get("likes", "0").strip("0") != "":
+            capped["kind"] = "upcoming"
     payload = {"entry": capped, "channel_id": channel}
     return RawEvent(SOURCE, "channel_new_upload", payload, capped.get("published", ""))
 
@@ -155,15 +159,6 @@ def is_stream(raw: RawEvent) -> bool:
     """Whether the item is a live or upcoming stream, as far as feed and API show it."""
     details = details_of(raw)
     return details.live is not None if details else part_of(raw.payload, "entry").get("kind") == "upcoming"
-
-
-def _is_upcoming(entry: atom.FeedEntry, now: float) -> bool:
-    """A feed does not mark upcoming streams: an entry with likes and without views, not new, is taken for one."""
-    try:
-        settled = now - clock.parse(entry.get("published", "")) >= SETTLED_SECONDS
-    except (ValueError, OverflowError):
-        return False
-    return settled and entry.get("views") == "0" and entry.get("likes", "0").strip("0") != ""
 
 
 class UploadsPlaylist:

@@ -40,6 +40,11 @@ def describe_run(rt: Processing, day: str) -> RunEventDocument:
         status = "failed" if in_vain else "completed"
     elif settings.paused:
         status = "paused"
+    # By whom: a day whose videos all came by command, one by one or in lists, is the operator's.
+    origins = videos.origins(start, end)
+    trigger: RunTrigger = "backfill" if origins and "signal" not in origins else "schedule"
+    if origins == {"manual"}:
+        trigger = "manual"
     ended = counts["summarized"] + counts["failed"]
     started_at = known.started_at if known else None
     return RunEventDocument(
@@ -62,7 +67,7 @@ def describe_run(rt: Processing, day: str) -> RunEventDocument:
         agent_stats={name: AgentStats(**stats) for name, stats in totals["agents"].items()},
         quota_limits_hit=runs.marks(day, "quota"),
         policies_enforced=runs.marks(day, "policy"),
-        triggered_by=_trigger(videos.origins(start, end)),
+        triggered_by=trigger,
         configuration_snapshot=known.configuration_snapshot if known else settings.snapshot(),
         notes=known.notes if known else None,
     )
@@ -77,10 +82,3 @@ def note_run(rt: Processing, day: str, text: str) -> None:
             raise CsiError(f"there was no run on {day}; see: csi runs list")
         runs.put(describe_run(rt, day).changed(notes=plain_text(text, 10_000) or None))
         log_action(rt, "run_note", text, kind="run", name=day)
-
-
-def _trigger(origins: set[str]) -> RunTrigger:
-    """By whom: a day whose videos all came by command, one by one or in lists, is the operator's."""
-    if origins == {"manual"}:
-        return "manual"
-    return "backfill" if origins and "signal" not in origins else "schedule"

@@ -48,7 +48,17 @@ def _bad_transcript(path: Path, reason: str) -> ProviderError:
 
 def from_json(data: dict[str, Any], *, provider: str, source: str) -> Transcript:
     """JSON with `text`, `segments`, or YouTube's own `events`."""
-    segments = tuple(_timedtext(data["events"]) if "events" in data else _segments(data.get("segments")))
+    segments = []
+    if "events" in data:  # YouTube's json3: events with a start in milliseconds and pieces of text
+        for row in _dicts(data["events"]):
+            pieces = "".join(str(piece.get("utf8", "")) for piece in _dicts(row.get("segs"))).strip()
+            if pieces:
+                segments.append(Segment(_offset(row.get("tStartMs")) / 1000, pieces))
+    else:
+        for row in _dicts(data.get("segments")):
+            speaker = row.get("speaker")
+            speaker = speaker if isinstance(speaker, str) else None
+            segments.append(Segment(_offset(row.get("start")), str(row.get("text", "")), speaker))
     text, language, confidence = data.get("text"), data.get("language"), data.get("confidence")
     joined = " ".join(" ".join(segment.text for segment in segments).split())
     return Transcript(
@@ -56,24 +66,9 @@ def from_json(data: dict[str, Any], *, provider: str, source: str) -> Transcript
         provider=provider,
         language=language if isinstance(language, str) else None,
         confidence=float(confidence) if isinstance(confidence, int | float) and 0 <= confidence <= 1 else None,
-        segments=segments,
+        segments=tuple(segments),
         source=source,
     )
-
-
-def _segments(value: Any) -> list[Segment]:
-    rows = [(row, row.get("speaker")) for row in _dicts(value)]
-    return [
-        Segment(_offset(row.get("start")), str(row.get("text", "")), speaker if isinstance(speaker, str) else None)
-        for row, speaker in rows
-    ]
-
-
-def _timedtext(value: Any) -> list[Segment]:
-    """YouTube's json3: events with a start in milliseconds and pieces of text."""
-    rows = _dicts(value)
-    texts = ["".join(str(piece.get("utf8", "")) for piece in _dicts(row.get("segs"))).strip() for row in rows]
-    return [Segment(_offset(row.get("tStartMs")) / 1000, text) for row, text in zip(rows, texts, strict=True) if text]
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -365,8 +365,17 @@ class World:
         """
         with self._lock:
             end = None if count is None else start + count
-            if channel_of(ref):
-                return self._uploads_slice(ref, start, end)
+            if channel := channel_of(ref):
+                owner = self._channels.get(channel)
+                public = self.newest(owner.id, kinds=UPLOAD_LISTS[ref[:-ID_TAIL]]) if owner else ()
+                if not owner or not public:
+                    return None
+                entries = tuple(
+                    ListEntry(item_id(ref, video.id), position, video.published_at, video)
+                    for position, video in enumerate(public[start:end], start)
+                )
+                title = f"Uploads from {owner.title}"
+                return PlaylistSlice(ref, title, owner, owner.created_at, True, len(public), entries)
             playlist = self._playlists.get(ref)
             owner = self._channels.get(playlist.channel_id) if playlist else None
             hidden = ("deleted",) if as_owner else ("private", "deleted")
@@ -386,18 +395,6 @@ class World:
 
     def video_count(self) -> int:
         return len(self._videos)
-
-    def _uploads_slice(self, ref: str, start: int, end: int | None) -> PlaylistSlice | None:
-        owner = self._channels.get(channel_of(ref) or "")
-        videos = self.newest(owner.id, kinds=UPLOAD_LISTS[ref[:-ID_TAIL]]) if owner else ()
-        if not owner or not videos:
-            return None
-        entries = tuple(
-            ListEntry(item_id(ref, video.id), position, video.published_at, video)
-            for position, video in enumerate(videos[start:end], start)
-        )
-        title = f"Uploads from {owner.title}"
-        return PlaylistSlice(ref, title, owner, owner.created_at, True, len(videos), entries)
 
     def _change(self, video_id: str, **fields: object) -> SimulatedVideo:
         with self._lock:

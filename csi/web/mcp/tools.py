@@ -51,7 +51,14 @@ class ToolDefinition:
             required.append(name)
         for model in filter(None, (one.query, one.body)):
             schema = model.model_json_schema()
-            properties |= {name: _compact(kind) for name, kind in schema["properties"].items() if name != "dry_run"}
+            for name, kind in schema["properties"].items():
+                # Without what an agent does not need: titles, and null as the value of what can be left out.
+                kept = {key: value for key, value in kind.items() if key != "title"}
+                kinds = [one for one in kept.get("anyOf", []) if one != {"type": "null"}]
+                if len(kinds) == 1 and kept.get("default", ...) is None:
+                    kept = {**kinds[0], "description": kept.get("description", "")}
+                if name != "dry_run":
+                    properties[name] = kept
             required += schema.get("required", [])
             shared |= schema.get("$defs", {})
         if self.is_change:
@@ -85,12 +92,3 @@ def offered(settings: Settings, *, may_change: bool) -> list[ToolDefinition]:
 def _tool_name(operation: str) -> str:
     """`listDeadLetters` as tools are named: `list_dead_letters`."""
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", operation).lower()
-
-
-def _compact(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what an agent does not need: titles, and null as the value of what can be left out."""
-    kept = {name: value for name, value in schema.items() if name != "title"}
-    kinds = [kind for kind in kept.get("anyOf", []) if kind != {"type": "null"}]
-    if len(kinds) == 1 and kept.get("default", ...) is None:
-        kept = {**kinds[0], "description": kept.get("description", "")}
-    return kept

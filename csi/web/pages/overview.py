@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from csi.admin import incidents
-from csi.pipeline.quota_schedule import Forecast, sentence
+from csi.pipeline.quota_schedule import sentence
 from csi.runtime import Runtime
 from csi.status.backlog import queued
 from csi.status.delivery_problems import certificate_text
@@ -15,14 +15,21 @@ from csi.store import api_units
 from csi.store.queries.charts import flow_chart
 from csi.web import svg_charts
 from csi.web.page_rendering import Context, DashboardPage, change, number_of
-from csi.web.svg_charts import Chart
 
 PAGE = DashboardPage("/", "Overview", 10, key="o")
 
 
 @PAGE.view("/", "overview.html")
 def show(rt: Runtime, request: Request) -> Context:
-    found = overview(rt)
+    found, burn = overview(rt), None
+    if found.quota:
+        forecast, used = found.quota, api_units.used_by_hour()
+        start = api_units.day_starts(found.now)
+        hours = range(int(start // HOUR), int(found.now // HOUR) + 1)
+        # Counted backwards from the ledger's current value.
+        later = [sum(used.get(after, 0) for after in hours if after > hour) for hour in hours]
+        left = [min(forecast.left + units, forecast.limit) for units in later]
+        burn = svg_charts.quota_burn(forecast, found.now, start, left)
     return {
         "found": found,
         "watches": found.watch_states,
@@ -33,18 +40,9 @@ def show(rt: Runtime, request: Request) -> Context:
         "certificate_text": certificate_text,
         "hour": svg_charts.throughput(flow_chart(found.now, HOUR, 300), "Last hour", 900),
         "day": svg_charts.throughput(flow_chart(found.now, DAY, 3600), "Last day", 6 * 3600),
-        "burn": _quota_burn(found.quota, found.now) if found.quota else None,
+        "burn": burn,
         "forecast": sentence(found.quota) if found.quota else None,
     }
-
-
-def _quota_burn(forecast: Forecast, now: float) -> Chart:
-    used = api_units.used_by_hour()
-    start = api_units.day_starts(now)
-    hours = range(int(start // HOUR), int(now // HOUR) + 1)
-    # Counted backwards from the ledger's current value.
-    later = [sum(used.get(after, 0) for after in hours if after > hour) for hour in hours]
-    return svg_charts.quota_burn(forecast, now, start, [min(forecast.left + units, forecast.limit) for units in later])
 
 
 @PAGE.endpoint("POST", "/problems/{number}/acknowledge")

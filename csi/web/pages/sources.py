@@ -202,7 +202,12 @@ async def save(request: Request) -> Response:
     sidecar: Sidecar = request.app.state.sidecar
 
     def store(rt: Runtime) -> str:
-        row, seen = _found(request), _seen(form)
+        row = _found(request)
+        try:
+            seen = json.loads(form.get("seen", ""))
+        except ValueError:
+            seen = None
+        seen = seen if isinstance(seen, dict) else None
         from_file = form.get("from_file") == "yes"
         given = {} if from_file else watch_forms.options_of_form(form)
         revision = form.get("revision", "")
@@ -221,14 +226,6 @@ async def save(request: Request) -> Response:
 
         return await render_page(request, "source_edit.html", show_again, 409 if again else 400)
     return redirect(request, f"{PATH}/{request.path_params['id']}", text)
-
-
-def _seen(form: Mapping[str, str]) -> dict[str, Any] | None:
-    try:
-        found = json.loads(form.get("seen", ""))
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _poll_now(rt: Runtime, row: Watch) -> str:
