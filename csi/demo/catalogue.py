@@ -87,8 +87,16 @@ def run(
             for hour in range(days * 24):
                 _run_jobs(rt)
                 if hour % 24 == 23:
-                    found.days.append(_day(rt))
-                    show(found.days[-1])
+                    day = CatalogueDay(
+                        date=clock.iso(rt.now())[:10],
+                        tiers={tier: videos.in_tier(tier) for tier in ("hot", "medium", "tail")},
+                        captures=int(db.fetch("SELECT COUNT(*) FROM video_stats")[0][0]),
+                        units=api_units.used(rt.now()),
+                        stats_units=api_units.used(rt.now(), "stats"),
+                        channels=tuple(movers.channels(rt.now() - 2 * DAY, 3)),
+                    )
+                    found.days.append(day)
+                    show(day)
                 if seconds is not None and time.monotonic() - begun > seconds:
                     break
                 moment.time += HOUR
@@ -118,18 +126,6 @@ def _run_jobs(rt: Runtime) -> None:
             return
         run_job.run_next_job(rt, HANDLERS)
     raise CsiError("the demo's jobs do not end; please report it")
-
-
-def _day(rt: Runtime) -> CatalogueDay:
-    now = rt.now()
-    return CatalogueDay(
-        date=clock.iso(now)[:10],
-        tiers={tier: videos.in_tier(tier) for tier in ("hot", "medium", "tail")},
-        captures=int(db.fetch("SELECT COUNT(*) FROM video_stats")[0][0]),
-        units=api_units.used(now),
-        stats_units=api_units.used(now, "stats"),
-        channels=tuple(movers.channels(now - 2 * DAY, 3)),
-    )
 
 
 def _runtime(home: Path, base: str, moment: HandClock) -> Runtime:

@@ -69,18 +69,14 @@ def find_channel(net: Net, reference: Reference, base: str | None = None) -> Cha
         if is_video and f'"videoId":"{reference.value}"' in page:
             return None  # the page says that the video is not available
         raise SourceError("YouTube's page shows no channel; it may be a page that asks for consent", kind="malformed")
-    return ChannelOfPage(found, _title(page, is_video=is_video))
+    title = match[1] if (match := (_TITLE_OF_VIDEO if is_video else _TITLE_OF_CHANNEL).search(page)) else ""
+    if not title and is_video and (owner := _OWNER.search(page)):
+        with suppress(ValueError):
+            return ChannelOfPage(found, clean(json.loads(owner[1]), TITLE_CHARS) or None)
+    return ChannelOfPage(found, clean(html.unescape(title), TITLE_CHARS).strip() or None)
 
 
 def page_base(feed_url_template: str) -> str:
     """The site that serves the pages: that of the feeds, which may be a stand-in."""
     parts = urlsplit(feed_url_template)
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _title(page: str, *, is_video: bool) -> str | None:
-    text = match[1] if (match := (_TITLE_OF_VIDEO if is_video else _TITLE_OF_CHANNEL).search(page)) else ""
-    if not text and is_video and (owner := _OWNER.search(page)):
-        with suppress(ValueError):
-            return clean(json.loads(owner[1]), TITLE_CHARS) or None
-    return clean(html.unescape(text), TITLE_CHARS).strip() or None

@@ -25,27 +25,19 @@ def remove_old_hourly(rt: Processing) -> dict[str, int]:
         removed["notifications"] = notification_log.table.drop_older(now - days.messages_days * DAY)
         removed["calls"] = retention.drop_calls(now - days.calls_days * DAY, CHUNK)
         removed["dead_letters"] = retention.drop_dead_letters(now - days.dead_letters_days * DAY, CHUNK)
-    removed["videos"] = _remove_videos(rt, now)
+    if days.videos_days is not None:
+        # Files first: rows without files are removed by the next run, files without rows would stay for ever.
+        ids = retention.old_videos(now - days.videos_days * DAY, VIDEOS)
+        for video_id in ids:
+            if videos.find(video_id) is not None and not rt.artifacts.remove(video_id):
+                folder = str(rt.artifacts.root)
+                log.warning("files of a video cannot be removed; it stays", video_id=video_id, folder=folder)
+                ids = [one for one in ids if one != video_id]
+        with writing():
+            removed["videos"] = retention.drop_videos(ids)
     found = {name: count for name, count in removed.items() if count}
     if found:
         log.info("old rows removed", **found)
     if not any(count >= (VIDEOS if name == "videos" else CHUNK) for name, count in found.items()):
         rt.retention_ran_at = now
     return found
-
-
-def _remove_videos(rt: Processing, now: float) -> int:
-    """Files first: rows without files are removed by the next run, files without rows would stay for ever."""
-    days = rt.settings.retention.videos_days
-    if days is None:
-        return 0
-    ids = retention.old_videos(now - days * DAY, VIDEOS)
-    for video_id in ids:
-        found = videos.find(video_id)
-        if found is not None and not rt.artifacts.remove(video_id):
-            log.warning(
-                "files of a video cannot be removed; it stays", video_id=video_id, folder=str(rt.artifacts.root)
-            )
-            ids = [one for one in ids if one != video_id]
-    with writing():
-        return retention.drop_videos(ids)
