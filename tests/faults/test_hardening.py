@@ -1,6 +1,7 @@
 """Faults of a security and fault review, with real processes: damaged files, lost logs, lost queues."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import time
@@ -127,3 +128,32 @@ def test_case_117_the_queue_is_away(case, tmp_path, redis_server, seed, queue):
         assert (worker.poll(), named, healthy) == (None, True, True)
         assert megabytes < 1, "I10"
         assert spent < 15
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("lost", ["directory", "database"])
+def test_case_117_the_state_is_removed_under_a_running_worker(case, tmp_path, lost):
+    """What was in it is gone. The worker stays, stores nothing into an empty file, and says little but why; a worker
+    that starts afterwards works."""
+    with installation(tmp_path) as box, sidecar(box) as port:
+        worker = box.start()
+        box.wait_for_delivered(publish(box, 12))
+        if lost == "directory":
+            shutil.rmtree(box.state)
+        else:
+            for file in box.state.glob("csi.db*"):
+                file.unlink()
+        size, began = box.log.stat().st_size, time.monotonic()
+        wait_until(lambda: False, 60)
+        minutes = (time.monotonic() - began) / 60
+        megabytes = (box.log.stat().st_size - size) / 1e6 / minutes
+        status, body = ask(box, port, "readyz")
+        word = "cannot be opened" if lost == "directory" else "was removed"
+        ends = worker.poll()
+        worker.kill()
+        worker.wait()
+        box.start()
+        healthy = wait_until(lambda: ask(box, port, "readyz")[0] == 200, 90)
+        case.note(log=f"{megabytes:.2f}MB/min<=1", readyz=status, healthy=int(healthy), tracebacks=tracebacks(box))
+        assert (ends, status, word in str(body), healthy) == (None, 503, True, True), body
+        assert megabytes < 1, "I10"
