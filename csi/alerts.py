@@ -82,11 +82,13 @@ class AlertTable:
         now: float,
         after_seconds: float | None,
         is_muted: Callable[[str], bool] = never_muted,
+        kinds: Mapping[str, ProblemKind] | None = None,
     ) -> None:
         """Record which alerts began and which ended. `after_seconds`: see `delay`.
 
         An alert that one of the problems explains stays open: it is neither among them nor over. One that the
-        operator does not know yet ends without a message.
+        operator does not know yet ends without a message. So does one that ends together with an alert of the same
+        subject that explains it (`kinds`), as few API units do with none: one message says that both are over.
         """
         there = {(problem.id, problem.subject) for problem in problems}
         for problem in problems:
@@ -104,10 +106,13 @@ class AlertTable:
             )
             if new:
                 log.warning("alert fires", alert=problem.id, subject=problem.subject, text=problem.what_and_why)
-        for alert in self.firing():
+        gone = [alert for alert in self.firing() if (alert.name, alert.subject) not in there]
+        for alert in gone:
             is_explained = any(problem.explains(alert.name, alert.subject) for problem in problems)
-            is_over = (alert.name, alert.subject) not in there and not (is_explained and alert.notified_at)
-            if is_over and self.resolve(alert, now, is_muted=is_explained or is_muted(alert.name)):
+            is_told = _ends_with_its_cause(alert, gone, kinds or {})
+            is_over = not (is_explained and alert.notified_at)
+            is_silent = is_explained or is_muted(alert.name)
+            if is_over and self.resolve(alert, now, is_muted=is_silent, is_told=is_told):
                 log.info("alert resolved", alert=alert.name, subject=alert.subject, seconds=round(now - alert.since))
         self.delete_old(now)
 
@@ -147,17 +152,20 @@ class AlertTable:
         values = (name, subject, severity, text, remedy, delay, revision, events, since, since)
         return bool(self._sql.changed(sql, *values))
 
-    def resolve(self, alert: StoredAlert, now: float, *, is_muted: bool = False) -> bool:
+    def resolve(self, alert: StoredAlert, now: float, *, is_muted: bool = False, is_told: bool = False) -> bool:
         """Record that the alert is resolved. False: another worker has done so.
 
-        Where it is muted and no message of its start was sent, no resolved message is sent either.
+        Where it is muted and no message of its start was sent, no resolved message is sent either; nor where the
+        message of another alert tells its end (`is_told`).
         """
-        silent = ", resolved_notified_at = CASE WHEN notified_at IS NULL THEN CAST(? AS DOUBLE PRECISION) END"
+        at = "CAST(? AS DOUBLE PRECISION)"
+        is_silent = is_told or is_muted
+        told_at = at if is_told else f"CASE WHEN notified_at IS NULL THEN {at} END"
         sql = (
             "UPDATE alerts SET resolved_at = ?, failing_seconds = failing_seconds + ?, next_notify_at = 0"
-            f"{silent if is_muted else ''} WHERE id = ? AND resolved_at IS NULL"
+            f"{f', resolved_notified_at = {told_at}' if is_silent else ''} WHERE id = ? AND resolved_at IS NULL"
         )
-        times = (now, max(now - alert.firing_at, 0.0), *((now,) if is_muted else ()))
+        times = (now, max(now - alert.firing_at, 0.0), *((now,) if is_silent else ()))
         return bool(self._sql.changed(sql, *times, alert.id))
 
     def firing(self) -> list[StoredAlert]:
@@ -212,6 +220,15 @@ class AlertTable:
 
     def _select(self, rest: str, *values: object) -> list[StoredAlert]:
         return [StoredAlert(*row) for row in self._sql.fetch(f"SELECT {_COLUMNS} FROM alerts WHERE {rest}", *values)]
+
+
+def _ends_with_its_cause(alert: StoredAlert, ending: Sequence[StoredAlert], kinds: Mapping[str, ProblemKind]) -> bool:
+    """One of the alerts that end now explains this one, and its end is notified."""
+    return any(
+        alert.name in kinds[one.name].explains and one.subject == alert.subject and one.notified_at is not None
+        for one in ending
+        if one.name in kinds
+    )
 
 
 def delay(problem: ProblemReport, after_seconds: float | None) -> float:

@@ -34,7 +34,7 @@ def evaluate(rt: Runtime, *, is_worker: bool = True, is_notifier: bool = False) 
     ]
     muting = active_mutes(rt)
     with writing():
-        alerts.record(found, rt.now(), rt.settings.notify.after_seconds, muting.covers)
+        alerts.record(found, rt.now(), rt.settings.notify.after_seconds, muting.covers, KINDS)
     if rt.settings.notify.enabled and (targets := notification_targets(rt.settings)):
         with writing():
             due = alerts.claim_unnotified(rt.now(), HOLD_SECONDS, muting.covers)

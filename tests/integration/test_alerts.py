@@ -420,6 +420,16 @@ def test_an_alert_that_another_problem_explains_later_is_not_called_over(line, c
     assert alerts.firing() == []
 
 
+def test_few_units_and_then_none_are_over_with_one_message(line, clock):
+    for moment in (CASES["quota_low"], CASES["quota_spent"], facts()):
+        alerts.record(to_notify(judge(moment).problems), clock(), None, kinds=KINDS)
+        clock.move(600)
+        for alert in alerts.claim_unnotified(clock(), 60.0):
+            alerts.mark_notified(alert, clock())
+    told = {one.name: (one.notified_at is not None, one.resolved_notified_at) for one in alerts.latest(5)}
+    assert told == {"quota_low": (True, clock() - 600), "quota_spent": (True, clock())}
+
+
 def test_an_alert_that_another_problem_explains_before_its_delay_is_never_notified(line, clock):
     stale = CASES["source_stale"]
     silent = replace(stale, worker=CASES["worker_silent"].worker)
