@@ -7,6 +7,7 @@ import pytest
 
 from csi.processing.config import ProcessingSecrets
 from csi.processing.pages.app import routes
+from csi.processing.pages.reading import transcript_lines, with_times
 from csi.processing.pipeline import maintenance, runs
 from csi.processing.store import audit, dead_jobs, texts, videos
 from csi.processing.store.videos import VideoFilter
@@ -95,6 +96,29 @@ async def test_texts_are_rendered_and_inert_and_the_transcript_links_into_the_vi
         page = await http.get("/ui/videos/vid00000003")
         assert "https://i.ytimg.com/vi/vid00000003/" in page.text
         assert "img-src 'self' https://i.ytimg.com;" in page.headers["content-security-policy"]
+
+
+@pytest.mark.asyncio
+async def test_the_points_of_a_summary_link_into_the_video(open_bench):
+    bench = open_bench()
+    said = ["Welcome back, everybody.", "An octopus opens", "the jar with eight arms.", "Walruses sing many songs."]
+    segments = [{"start": 10 * at, "text": text} for at, text in enumerate(said)]
+    (bench.home / "transcripts" / "vid00000001.json").write_text(json.dumps({"segments": segments}))
+    bench.deliver("vid00000001", text=None)
+    bench.drain()
+    async with client(app_of(bench)) as http:
+        page = (await http.get("/ui/videos/vid00000001")).text
+    summary = page.partition("<h2>Summary</h2>")[2].partition("</section>")[0]
+    link = '<a href="https://www.youtube.com/watch?v=vid00000001&amp;t={}s">{}</a>'
+    assert f"An octopus opens the jar with eight arms. {link.format(10, '00:10')}" in summary
+    assert f"Walruses sing many songs. {link.format(30, '00:30')}" in summary
+
+
+def test_a_point_that_nobody_says_has_no_time():
+    lines = transcript_lines("v", json.dumps({"segments": [{"start": 5, "text": "An octopus opens the jar."}]}))
+    for point in ("- Something entirely different happens there.", "- Jar.", "An octopus opens the jar.", ""):
+        assert with_times(point, lines) == point
+    assert with_times("- An octopus opens the jar.", []) == "- An octopus opens the jar."
 
 
 @pytest.mark.asyncio

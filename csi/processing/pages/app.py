@@ -25,7 +25,7 @@ from csi.processing.pages import summary_feed, video_json
 from csi.processing.pages.dead_job_buttons import act_on_dead_job
 from csi.processing.pages.health import LIVE_PATH, METRICS_PATH, READY_PATH, Handler, health, metrics
 from csi.processing.pages.password import DashboardPassword
-from csi.processing.pages.reading import render_markdown, transcript_lines
+from csi.processing.pages.reading import render_markdown, transcript_lines, with_times
 from csi.processing.pages.video_list import video_list_facts
 from csi.processing.pipeline.digests import make_digest, whole_day
 from csi.processing.pipeline.runs import describe_run
@@ -43,6 +43,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 THUMBNAIL_HOST = "https://i.ytimg.com"
 MAX_ROWS = 50
 MAX_DEAD_JOBS = 200
+SUMMARIES = {"summary", "summary_detailed"}
 MAX_TEXT = 200_000
 THREADS_PER_PAGE = 4
 """Many readers, or a slow ingester, must not use up the threads in which the receiver stores signals."""
@@ -137,6 +138,9 @@ def video_facts(rt: Processing, request: Request) -> dict[str, Any] | None:
     full = files.get("transcript_json")
     order = sorted(files, key=lambda kind: (kind == "transcript", kind != "summary", kind))
     texts = {kind: rt.artifacts.read(files[kind]) for kind in order if "json" not in kind}
+    lines = transcript_lines(video.id, rt.artifacts.read(full) if full else None)
+    for kind in SUMMARIES & texts.keys():
+        texts[kind] = with_times(texts[kind] or "", lines) or None
     return {
         "video": video,
         "steps": [(name, clock.iso(at)) for name, at in videos.steps(video.id)],
@@ -145,7 +149,7 @@ def video_facts(rt: Processing, request: Request) -> dict[str, Any] | None:
         "texts": {
             kind: render_markdown((text or "the file no longer exists")[:MAX_TEXT]) for kind, text in texts.items()
         },
-        "lines": transcript_lines(video.id, rt.artifacts.read(full) if full else None),
+        "lines": lines,
         "waits": jobs.wait_of(video.id),
         "thumbnails": rt.settings.pages.thumbnails,
     }
