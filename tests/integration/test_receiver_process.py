@@ -48,6 +48,7 @@ class Process:
         )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline().decode()
+        self.advice = [self.process.stdout.readline().decode() for _ in range(2)]
         self.url = self.line.rpartition(" ")[2].strip()
         self.host, self.port = urlsplit(self.url).hostname or "", urlsplit(self.url).port or 0
 
@@ -111,6 +112,10 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 def test_it_says_where_it_listens_and_accepts(receiver: Process) -> None:
     assert receiver.line == f"receiver listening on http://127.0.0.1:{receiver.port}/api/v1/signals/ingest\n"
+    assert receiver.advice == [
+        f"to point CSI at it: CSI_UA_ENDPOINT={receiver.url}\n",
+        "  CSI_UA_SHARED_SECRET=the value of UA_SIGNALS_INGEST_SHARED_SECRET; then: csi delivery test\n",
+    ]
     assert receiver.send("hello").json() == {"ok": True, "accepted": 1, "rejected": 0, "errors": []}
     answer = httpx.get(f"http://127.0.0.1:{receiver.port}/readyz")
     assert (answer.json(), "server" in answer.headers) == ({"ok": True}, False)
