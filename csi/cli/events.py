@@ -22,6 +22,7 @@ from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.status import timeline
 from csi.store.queries import event_search, timeline_rows
+from csi.store.queries.destination_attempts import answer_words
 
 if TYPE_CHECKING:
     from csi.status.timeline import Timeline
@@ -179,7 +180,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
     for leg in found["destinations"]:
         yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
     for one in found["attempts"]:
-        status = f"http {one['status']}" if one["status"] else "no answer"
+        status = answer_words(one["outcome"], one["status"])
         partial = "; batch accepted in part" if one["batch_outcome"] == "partial" else ""
         words = f"{one['outcome']}  {status}{partial}  {plain(one['reason'] or '')}"
         yield f"attempt    {one['started_at']}  {words}".rstrip()

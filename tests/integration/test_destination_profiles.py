@@ -19,7 +19,7 @@ from csi.emitter.http import Receiver
 from csi.emitter.profile import Profile, compose
 from csi.errors import NetError
 from csi.pipeline import receiver_test
-from csi.status import facts, slo
+from csi.status import destination_details, facts, slo
 from csi.status.backlog import backlog
 from csi.status.destinations import destination_status
 from csi.store import counters, db, destinations
@@ -52,6 +52,8 @@ def test_a_template_that_fails_on_one_event_makes_it_a_dead_letter_and_the_other
         line.publish(1, title="third")
         line.wait(20, step=1)
         assert line.states() == {"delivered": 2, "dead": 1}
+        answers = [one.answer for one in destination_details.details(line.rt, "there").attempts]
+        assert sorted(answers) == ["http 200", "http 200", "not sent"]
         ((cause, reason),) = db.fetch("SELECT cause, error_reason FROM dead_letter")
         assert cause == "event"
         assert "line 2: ZeroDivisionError" in reason
@@ -112,6 +114,7 @@ def test_messages_are_collected_for_five_minutes_into_one(tmp_path):
         line.wait(120, step=30)
         (request,) = line.ua.requests
         assert (json.loads(request.body)["title"], len(request.events)) == ("3 items", 3)
+        assert [one.answer for one in destination_details.details(line.rt, "there").attempts] == ["accepted"]
         assert line.states() == {"delivered": 3}
         # Events that wait by design say nothing about how fast delivery is.
         urgent = slo.report(line.rt, 86_400).latencies[0]

@@ -8,6 +8,14 @@ GOOD = ("delivered", "partial", "test_ok")
 NOT_JUDGED = ("sending", "other_form")
 
 
+def answer_words(outcome: str, status: int | None) -> str:
+    """The answer to one request in a word or two. Without a status: the service of a message said yes, or the event was
+    refused here, because its template failed or it is too large, or no answer came."""
+    if status is not None:
+        return f"http {status}"
+    return "accepted" if outcome in GOOD else "not sent" if outcome == "refused" else "no answer"
+
+
 @dataclass(frozen=True)
 class DestinationAttempt:
     """One request."""
@@ -23,6 +31,10 @@ class DestinationAttempt:
     @property
     def seconds(self) -> float | None:
         return None if self.finished_at is None else max(self.finished_at - self.started_at, 0.0)
+
+    @property
+    def answer(self) -> str:
+        return answer_words(self.outcome, self.status)
 
 
 @dataclass(frozen=True)
