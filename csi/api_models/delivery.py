@@ -7,7 +7,6 @@ from pydantic import AliasPath, Field
 from csi.api_models.base import ApiModel, Ratio, Redacted, RedactedOrNone, RenamedKeys, Seconds, Time, TimeOrNone
 
 if TYPE_CHECKING:
-    from csi.status.destination_details import DestinationDetails
     from csi.status.destinations import DestinationStatus
 
 OLD_STATE = Field(json_schema_extra={"deprecated": True}, description="Deprecated: renamed to `state`.")
@@ -141,7 +140,7 @@ class DestinationRequest(ApiModel):
     """One request to a destination."""
 
     started_at: Time
-    url: Redacted
+    url: Redacted = Field(description="Where it was sent to; empty: by version 1.0")
     outcome: str
     status: int | None
     seconds: Seconds
@@ -155,10 +154,6 @@ class DestinationDetail(DestinationSummaryJson):
     settings: dict[str, Any]
     rotation: SecretRotation | None
     attempts: list[DestinationRequest]
-
-    @classmethod
-    def of_details(cls, found: "DestinationDetails") -> Self:
-        return cls.of(found, attempts=[DestinationRequest.of(one, url=found.url) for one in found.attempts])
 
 
 class DestinationChanged(ApiModel):

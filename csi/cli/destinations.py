@@ -62,7 +62,7 @@ def list_destinations(config_path: Path | None, as_json: bool) -> None:
 def show(config_path: Path | None, as_json: bool, name: str) -> None:
     """Show one destination: settings without secrets, state, the requests of a day, and the last ones."""
     with installed(config_path) as rt:
-        found = api_models.DestinationDetail.of_details(destination_details.details(rt, name))
+        found = api_models.DestinationDetail.of(destination_details.details(rt, name))
     if as_json:
         echo_json(found)
         return
@@ -86,7 +86,8 @@ def show(config_path: Path | None, as_json: bool, name: str) -> None:
         took = "no end" if one.seconds is None else f"{one.seconds:.2f} s"
         what = "test" if one.events is None else plural(one.events, "event")
         words = f"{one.outcome}  {status}  {took}  {what}  {plain(one.reason or '')}"
-        click.echo(f"  request   {one.started_at}  {words}".rstrip())
+        elsewhere = f"  to {plain(one.url)}" if one.url and one.url != found.url else ""
+        click.echo(f"  request   {one.started_at}  {words}{elsewhere}".rstrip())
 
 
 def _share(success: float | None) -> str:

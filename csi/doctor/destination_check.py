@@ -172,7 +172,7 @@ def _ask(rt: Runtime, destination: Destination, form: Form, extra: dict[str, Any
     now, request_id = rt.now(), new_request_id()
     batch_id = batches.new_batch_id(now)
     with writing():
-        attempt_id = attempts.start(None, destination.name, request_id, 1, form, now)
+        attempt_id = attempts.start(None, destination.name, request_id, 1, form, now, url=destination.address)
     body = canonical(http.envelope(rt.settings.csi.instance_id, batch_id, []) | extra, form)
     answer = http.send(
         rt.net_to(destination), destination.receiver, body, message_id=batch_id, request_id=request_id, now=now

@@ -32,7 +32,7 @@ def send_sample(rt: Runtime, name: str) -> SampleTest:
     destination, now, request_id = rt.destinations[name], rt.now(), new_request_id()
     form = "ascii" if destination.canonical_json == "auto" else destination.canonical_json
     with writing():
-        attempt_id = attempts.start(None, name, request_id, 1, form, now)
+        attempt_id = attempts.start(None, name, request_id, 1, form, now, url=destination.address)
     answer = http.send_events(
         rt.net_to(destination),
         destination.receiver,

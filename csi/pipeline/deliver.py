@@ -118,7 +118,9 @@ def _claim(rt: Runtime, found: Batch | None, sending: list[Sending]) -> ClaimedB
         settle.quarantine(batch, rows, now)
         return None
     form, request_id = destination.form(row.json_form), new_request_id()
-    attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, form, now)
+    attempt_id = attempts.start(
+        batch.id, batch.destination, request_id, batch.attempts + 1, form, now, url=destination.address
+    )
     return ClaimedBatch(batch, rows, destination, attempt_id, request_id, form)
 
 
@@ -182,7 +184,8 @@ def _send_in_form(rt: Runtime, claimed: ClaimedBatch) -> AttemptResult:
     # The second request is an attempt of its own, committed before it is sent like the first.
     with writing():
         settle.finish_attempt(result, "other_form", rt.now())
-        attempt_id = attempts.start(batch.id, batch.destination, request_id, batch.attempts + 1, other, rt.now())
+        url, number = claimed.destination.address, batch.attempts + 1
+        attempt_id = attempts.start(batch.id, batch.destination, request_id, number, other, rt.now(), url=url)
     left = max(claimed.destination.receiver.timeout - (rt.now() - result.sent_at), 1.0)  # both within one lease
     return _send(rt, replace(claimed, attempt_id=attempt_id, request_id=request_id, form=other), timeout=left)
 
@@ -250,8 +253,10 @@ class EmptyRequest:
 
 
 def _start_empty(rt: Runtime, row: DestinationRow) -> EmptyRequest:
-    form, request_id, now = rt.destinations[row.destination].form(row.json_form), new_request_id(), rt.now()
-    return EmptyRequest(attempts.start(None, row.destination, request_id, 1, form, now), request_id, form, now)
+    destination, request_id, now = rt.destinations[row.destination], new_request_id(), rt.now()
+    form = destination.form(row.json_form)
+    attempt_id = attempts.start(None, row.destination, request_id, 1, form, now, url=destination.address)
+    return EmptyRequest(attempt_id, request_id, form, now)
 
 
 def _send_empty(rt: Runtime, name: str, request: EmptyRequest) -> AttemptResult:

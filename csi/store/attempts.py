@@ -6,12 +6,15 @@ from csi.store.db import changed, number, run
 ANSWER_BYTES = 2_000
 
 
-def start(batch_id: int | None, destination: str, request_id: str, attempt: int, form: str, now: float) -> int:
+def start(
+    batch_id: int | None, destination: str, request_id: str, attempt: int, form: str, now: float, *, url: str = ""
+) -> int:
+    """`url` is the address without what may be secret."""
     sql = (
-        "INSERT INTO delivery_attempts (batch_id, destination, request_id, attempt, form, started_at, outcome) "
-        "VALUES (?, ?, ?, ?, ?, ?, 'sending') RETURNING id"
+        "INSERT INTO delivery_attempts (batch_id, destination, request_id, attempt, form, started_at, url, outcome) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'sending') RETURNING id"
     )
-    return number(sql, batch_id, destination, request_id, attempt, form, now)
+    return number(sql, batch_id, destination, request_id, attempt, form, now, url)
 
 
 def finish(

@@ -52,8 +52,9 @@ def test_a_template_that_fails_on_one_event_makes_it_a_dead_letter_and_the_other
         line.publish(1, title="third")
         line.wait(20, step=1)
         assert line.states() == {"delivered": 2, "dead": 1}
-        answers = [one.answer for one in destination_details.details(line.rt, "there").attempts]
-        assert sorted(answers) == ["http 200", "http 200", "not sent"]
+        requests = destination_details.details(line.rt, "there").attempts
+        assert sorted(one.answer for one in requests) == ["http 200", "http 200", "not sent"]
+        assert {one.url for one in requests} == {line.rt.destinations["there"].address}
         ((cause, reason),) = db.fetch("SELECT cause, error_reason FROM dead_letter")
         assert cause == "event"
         assert "line 2: ZeroDivisionError" in reason

@@ -329,6 +329,18 @@ async def test_the_page_rotates_once_and_shows_the_secret_once(page: httpx.Async
 
 
 @pytest.mark.asyncio
+async def test_a_request_keeps_the_address_that_it_was_sent_to(page: httpx.AsyncClient, at: OperatorRig) -> None:
+    before, now = "http://127.0.0.1:9/before", "http://127.0.0.1:9/now"
+    await send(page, "/destinations", name="hook", **UNSIGNED | {"endpoint": f"{before}?key=1"})
+    await send(page, "/destinations/hook/sample", **{"from": "own"})
+    assert at.call("destinations", "set", "hook", f"endpoint={now}").exit_code == 0
+    shown = at.json("destinations", "show", "hook")
+    assert (shown["url"], [one["url"] for one in shown["attempts"]]) == (now, [before])
+    assert f"to {before}\n" in at.call("destinations", "show", "hook").stdout
+    assert f"<bdi>{before}</bdi>" in (await page.get("/destinations/hook")).text
+
+
+@pytest.mark.asyncio
 async def test_the_page_sends_a_sample_pauses_and_resumes(page: httpx.AsyncClient) -> None:
     with ScriptedReceiver(then=json_reply(503, HOSTILE.encode())) as receiver:
         await send(page, "/destinations", name="hook", **UNSIGNED | {"endpoint": receiver.url})

@@ -27,6 +27,8 @@ class DestinationAttempt:
     reason: str | None
     events: int | None
     """None: it carried no batch, as a test or a probe."""
+    url: str
+    """The address it was sent to, without what may be secret; empty: it was sent by version 1.0."""
 
     @property
     def seconds(self) -> float | None:
@@ -51,8 +53,9 @@ class DestinationFigures:
 def last(destination: str, limit: int) -> list[DestinationAttempt]:
     """Newest first."""
     sql = (
-        "SELECT a.started_at, a.finished_at, a.outcome, a.status, a.reason, b.size FROM delivery_attempts a "
-        "LEFT JOIN batches b ON b.id = a.batch_id WHERE a.destination = ? ORDER BY a.started_at DESC, a.id DESC LIMIT ?"
+        "SELECT a.started_at, a.finished_at, a.outcome, a.status, a.reason, b.size, COALESCE(a.url, '') "
+        "FROM delivery_attempts a LEFT JOIN batches b ON b.id = a.batch_id "
+        "WHERE a.destination = ? ORDER BY a.started_at DESC, a.id DESC LIMIT ?"
     )
     return fetch_all(DestinationAttempt, sql, destination, limit)
 

@@ -82,7 +82,7 @@ def list_destinations(rt: Runtime) -> api_models.DestinationSummaries:
 )  # fmt: skip
 def show(rt: Runtime, destination: str) -> api_models.DestinationDetail:
     try:
-        return api_models.DestinationDetail.of_details(destination_details.details(rt, destination))
+        return api_models.DestinationDetail.of(destination_details.details(rt, destination))
     except UnknownDestination as error:
         raise HttpProblem(404, str(error)) from error
 
