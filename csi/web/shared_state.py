@@ -1,7 +1,6 @@
 """What the requests share: the runtime, opened at first use, and threads that read the database."""
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -12,7 +11,7 @@ from csi import clock, logs
 from csi.config import loader
 from csi.config.settings import Settings
 from csi.errors import CsiError, StoreError
-from csi.logs import log
+from csi.logs import RepeatedErrors, log
 from csi.runtime import Runtime, secret_values
 from csi.store import db
 from csi.token_guess_limit import GuessBrake
@@ -25,7 +24,6 @@ READ_SECONDS = 5.0
 """How long a request waits for the database before it fails."""
 READERS = 8
 RUNNERS = 4
-REPEAT_SECONDS = 10.0
 
 
 class Sidecar:
@@ -34,7 +32,7 @@ class Sidecar:
     def __init__(self, open_runtime: Callable[[], Runtime]) -> None:
         self._open_runtime = open_runtime
         self._lock = threading.Lock()
-        self._warned: dict[str, float] = {}
+        self._errors = RepeatedErrors()
         self._runtime: Runtime | None = None
         self._readers, self._runners = CapacityLimiter(READERS), CapacityLimiter(RUNNERS)
         self.brake = GuessBrake()
@@ -91,11 +89,10 @@ class Sidecar:
             runtime.net.close()
 
     def warn(self, message: str, error: CsiError | str) -> None:
-        """Logs each error once in ten seconds, so that a client that repeats a request does not fill the disk."""
-        now = time.monotonic()
-        self._warned = {text: at for text, at in self._warned.items() if now - at < REPEAT_SECONDS}
-        if self._warned.setdefault(f"{message}: {error}", now) == now:
-            log.warning(message, error=str(error))
+        """Logs each error once a minute, so that a client that repeats a request does not fill the disk."""
+        self._errors.take_ended()
+        if (counted := self._errors.count(f"{message}: {error}")) is not None:
+            log.warning(message, error=str(error), **counted)
 
     def _call(self, task: Callable[[Runtime], T]) -> T:
         runtime = self.runtime()

@@ -1,6 +1,9 @@
 """An error that comes again is one line a minute, with its number, and the next error of its kind a line at once."""
 
+from loguru import logger
+
 from csi.logs import RepeatedErrors
+from csi.web.shared_state import Sidecar
 
 
 class Steady:
@@ -35,3 +38,16 @@ def test_an_error_that_is_over_is_named_with_its_duration_and_logged_at_once_whe
     assert errors.take_ended() == {"locked": 10.0}
     assert errors.take_ended() == {}
     assert errors.count("locked") == {}
+
+
+def test_the_sidecar_logs_an_error_of_every_request_once_a_minute():
+    steady, lines = Steady(), []
+    sidecar = Sidecar(lambda: None)
+    sidecar._errors = RepeatedErrors(steady=steady)
+    sink = logger.add(lambda message: lines.append((message.record["message"], message.record["extra"])))
+    for _ in range(120):
+        sidecar.warn("health not readable", "the database is locked")
+        steady.now += 1
+    logger.remove(sink)
+    assert [text for text, _ in lines] == ["health not readable"] * 2
+    assert lines[1][1]["repeated"] == 60
