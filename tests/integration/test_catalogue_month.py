@@ -15,11 +15,16 @@ from csi.store.catalog import channels, stats, videos
 from csi.store.db import fetch
 from tests.rigs.in_process import DAY, HOUR, CatalogPipeline, catalog_pipeline
 
+NO_OUTAGE = range(0)
 
-def live(here: CatalogPipeline, *, refs: list[str], days: int, uploads_a_day: float, share: int) -> dict[str, Any]:
-    """So many days, hour by hour: channels upload, the catalogue follows."""
+
+def live(
+    here: CatalogPipeline, *, refs: list[str], days: int, uploads_a_day: float, share: int, outage: range
+) -> dict[str, Any]:
+    """So many days, hour by hour: channels upload, the catalogue follows. In the hours of the outage the API fails."""
     rng, most_used, hours = random.Random(7), 0, 0
-    for _ in range(days * 24):
+    for hour in range(days * 24):
+        here.site.set_faults("api:500" if hour in outage else "")
         for ref in refs:
             if rng.random() < uploads_a_day / 24:
                 here.world.upload(ref, "News", at=here.clock())
@@ -42,8 +47,10 @@ def arrive(here: CatalogPipeline, ref: str) -> None:
     videos.add_unknown([(facts, videos.RefreshPlan("hot", here.clock()))], here.clock())
 
 
-def check_hot_were_hourly(since: float, until: float) -> int:
-    """No hot video was left for longer than an hour and its turn."""
+def check_hot_were_hourly(since: float, outage: range) -> int:
+    """No hot video was left for longer than an hour and its turn, but in the outage and until the jobs that were given
+    up in it were tried again."""
+    low, high = since + outage.start * HOUR, since + (2 * outage.stop - outage.start + 2) * HOUR
     rows = fetch(
         "SELECT video_id, captured_at, published_at FROM video_stats s JOIN videos v ON v.id = s.video_id "
         "WHERE captured_at >= ? ORDER BY video_id, captured_at",
@@ -51,7 +58,8 @@ def check_hot_were_hourly(since: float, until: float) -> int:
     )
     gaps = 0
     for (video, at, published), (other, later, _) in itertools.pairwise(rows):
-        if video == other and later - published <= HOT_DAYS * DAY:
+        is_outage = bool(outage) and at < high and later > low
+        if video == other and later - published <= HOT_DAYS * DAY and not is_outage:
             assert later - at <= HOUR + 60, (video, at, later)
             gaps += 1
     return gaps
@@ -99,7 +107,9 @@ def check_channel_gains(here: CatalogPipeline, refs: list[str]) -> int:
     return checked
 
 
-def simulate(here: CatalogPipeline, *, number: int, videos_each: int, days: int, share: int) -> dict[str, Any]:
+def simulate(
+    here: CatalogPipeline, *, number: int, videos_each: int, days: int, share: int, outage: range = NO_OUTAGE
+) -> dict[str, Any]:
     refs = []
     for place in range(number):
         growth = (place - number // 3) * 40
@@ -108,8 +118,9 @@ def simulate(here: CatalogPipeline, *, number: int, videos_each: int, days: int,
         here.add(made, watch=False)
     here.run()
     begun = here.clock()
-    found = live(here, refs=refs, days=days, uploads_a_day=0.8, share=share)
-    found["hot_refreshes"] = check_hot_were_hourly(begun, here.clock())
+    found = live(here, refs=refs, days=days, uploads_a_day=0.8, share=share, outage=outage)
+    found["hot_refreshes"] = check_hot_were_hourly(begun, outage)
+    found["given_up"] = fetch("SELECT COUNT(*) FROM job_events WHERE event_type = 'dead_lettered'")[0][0]
     found["channel_days"] = check_channel_gains(here, refs)
     assert fetch("SELECT COUNT(*) FROM jobs WHERE status IN ('failed', 'dead')") == [(0,)]
     return found
@@ -127,12 +138,20 @@ def test_three_days_of_eight_channels(tmp_path, clock):
         assert medium == [(0,)]
 
 
+def test_jobs_that_were_given_up_in_an_outage_are_done_in_the_end(tmp_path, clock):
+    with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 600}) as here:
+        found = simulate(here, number=4, videos_each=10, days=4, share=600, outage=range(20, 32))
+        assert check_gains(here) > 500
+        assert found["given_up"] > 0
+
+
 @pytest.mark.faults
 def test_a_month_of_two_hundred_channels(tmp_path, clock):
     with catalog_pipeline(tmp_path, clock, catalog={"units_per_day": 3_000}) as here:
-        found = simulate(here, number=200, videos_each=100, days=30, share=3_000)
+        found = simulate(here, number=200, videos_each=100, days=30, share=3_000, outage=range(240, 252))
         print(found | {"gains": check_gains(here)})
-        assert found["channel_days"] >= 200 * 28
+        assert found["channel_days"] >= 200 * 27
+        assert found["given_up"] > 0
         assert found["most_used"] <= 3_000
 
 
