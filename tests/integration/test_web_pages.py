@@ -121,6 +121,7 @@ async def test_without_a_session_only_the_sign_in_is_shown(guest: httpx.AsyncCli
 
 @pytest.mark.asyncio
 async def test_a_login_link_signs_in_once(rt: Runtime, guest: httpx.AsyncClient) -> None:
+    assert "csi login-link" in (await guest.get("/login")).text
     state = rt.settings.csi.state_dir
     key = local_login.make_key(state, local_login.SIDECAR_LINK_FILE)
     assert (await guest.get(f"/login?key={key}x")).status_code == 403
