@@ -21,8 +21,9 @@ usage: ops/install.sh [options]             install, or upgrade to this checkout
 END
 }
 
-say() { echo "csi install: $*"; }
-die() { echo "csi install: $*" >&2; exit "${2:-1}"; }
+# A terminal that is gone does not end an upgrade.
+say() { echo "csi install: $*" 2>/dev/null || true; }
+die() { echo "csi install: $*" >&2 || true; exit "${2:-1}"; }
 
 read_options() {
     root="" prefix=/opt/csi python=python3 venv="" start=yes keep=3 mode=install purge=no yes=no
@@ -295,9 +296,11 @@ replace_release() { # to another release, with the services stopped; the old one
         why=$(refusal "$to")
         [ -z "$why" ] || die "$to refuses this configuration, $was keeps running; nothing was changed:
 $why"
-        # All are stopped: the database is migrated by the new version, and no process of the old one may use it then.
-        systemctl stop "${services[@]}" 2>/dev/null || true
     fi
+    # From here on a lost connection or Ctrl-C must not leave the services stopped.
+    trap '' HUP INT TERM PIPE
+    # All are stopped: the database is migrated by the new version, and no process of the old one may use it then.
+    [ ${#running[@]} -eq 0 ] || systemctl stop "${services[@]}" 2>/dev/null || true
     if [ "$mode" = install ] && ! save_database "$to"; then
         [ ${#running[@]} -eq 0 ] || start_services "${running[@]}" || true
         die "the database could not be saved; nothing was changed"

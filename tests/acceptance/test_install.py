@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -30,15 +31,20 @@ class Site:
             shutil.copy(ROOT / name, self.checkout)
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*options)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
         line = ["bash", self.checkout / "ops/install.sh", "--root", self.root, "--python", sys.executable]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CSI_", "YOUTUBE_"))}
         venv = Path(sys.executable).parent.parent
-        return subprocess.run(
+        return subprocess.Popen(
             [*line, "--venv", venv, *options],
             env=kept | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
         )
 
     def install(self, *options: str) -> str:
@@ -123,6 +129,43 @@ def make_database(site: Site) -> None:
     env["CSI_CONFIG_PATH"] = str(site.root / "etc/csi/config.yaml")
     line = [sys.executable, "-m", "csi.cli.main", "db", "migrate"]
     subprocess.run(line, env=env | {"CSI_UA_ENDPOINT": "http://127.0.0.1:9/"}, check=True, capture_output=True)
+
+
+def upgrade_until(site: Site, words: str) -> subprocess.Popen[str]:
+    """An upgrade to 9.0.0 that has just printed these words."""
+    site.install()
+    make_database(site)
+    site.become("9.0.0")
+    process = site.start()
+    assert process.stdout is not None
+    while words not in (line := process.stdout.readline()):
+        assert line, "it ended before"
+    return process
+
+
+def test_an_upgrade_goes_on_when_its_terminal_is_gone(site: Site) -> None:
+    process = upgrade_until(site, "saved the database")
+    assert process.stdout is not None
+    process.stdout.close()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+    assert process.wait(60) == 0
+    assert site.current == "9.0.0"
+    before = site.tree()
+    site.install()
+    assert site.tree() == before, "nothing was left to do"
+
+
+@pytest.mark.parametrize("words", ["built 9.0.0", "saved the database", "current is"])
+def test_an_upgrade_that_was_killed_is_completed_by_the_next_run(site: Site, words: str) -> None:
+    process = upgrade_until(site, words)
+    process.kill()
+    process.wait(60)
+    assert "ready; start it with" in site.install()
+    assert site.current == "9.0.0"
+    assert os.readlink(site.root / "opt/csi/previous").startswith(f"releases/{__version__}-")
+    site.install("--rollback")
+    assert site.current == __version__
 
 
 def test_old_versions_are_removed_but_not_the_one_before(site: Site) -> None:

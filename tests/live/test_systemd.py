@@ -243,8 +243,11 @@ def test_a_release_that_cannot_start_goes_back_by_itself(box):
 def test_an_upgrade_and_its_rollback(box):
     become(box, "100.0.0", migration="9999_slower")
     (box.root / "root/csi/csi/store/migrations/9998_slow.py").write_text(SLOW_MIGRATION)
-    box.sh(INSTALL)
+    # The connection is lost while the services are stopped.
+    lost = "while systemctl -q is-active csi-worker; do sleep 0.1; done; kill -HUP $!; kill -TERM $!; wait $!"
+    box.sh(f"(cd /root/csi; exec {INSTALL.partition('&& ')[2]}) & {lost}")
     assert release(box) == "100.0.0"
+    box.wait_active(*SERVICES)
     box.sh(f"{INSTALL} --rollback")
     assert release(box) == "98.0.0"
     box.wait_active(*SERVICES)
