@@ -187,6 +187,29 @@ def test_a_backup_takes_the_place_of_the_database_which_is_kept(config, tmp_path
     assert call(config, "status").exit_code == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose files would lock the service out")
+def test_files_that_commands_of_root_write_belong_to_the_owner_of_their_directory(config, tmp_path):
+    service, state, backups = 65534, tmp_path / "state", tmp_path / "backups"
+    for folder in (state, backups):
+        folder.mkdir()
+        os.chown(folder, service, service)
+    lines = (
+        ("db", "migrate"),
+        ("destinations", "add", "second", "http://127.0.0.1:9/"),
+        ("login-link",),
+        ("db", "backup", str(backups)),
+    )
+    for line in lines:
+        done = call(config, *line, CSI_ADMIN_TOKEN="a-token-0123456789-of-the-test")
+        assert done.exit_code == 0, (line, done.output, done.exception)
+    (copy,) = backups.iterdir()
+    done = call(config, "db", "restore", "--yes", str(copy))
+    assert done.exit_code == 0, (done.output, done.exception)
+    files = [*state.rglob("*"), copy]
+    assert {"csi.db", "sidecar-login-link", "worker.lock"} <= {path.name for path in files}
+    assert [path.name for path in files if path.stat().st_uid != service] == []
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [(b"not a database" * 100, "cannot be read|is damaged"), (b"", "not a database of CSI")]
 )
