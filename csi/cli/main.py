@@ -73,9 +73,9 @@ GROUPS = {
     "Watch": ("sources", "adapters", "inbound", "quota"),
     "Look": ("status", "top", "problems", "events", "trace", "tasks", "slo", "health", "logs"),
     "Deliver": ("delivery", "destinations", "dlq"),
-    "Operate": ("config", "reload", "doctor", "notify", "db", "prune", "compare", "exec", "mcp", "schema"),
+    "Operate": ("config", "reload", "doctor", "notify", "audit", "db", "prune", "compare", "exec", "mcp", "schema"),
     "Channels and videos over time": ("channels", "videos", "jobs", "archive"),
-    "The receiving side": ("receiver", "processing", "audit", "runs"),
+    "The receiving side": ("receiver", "processing", "runs"),
 }
 """The commands as `csi --help` lists them."""
 
