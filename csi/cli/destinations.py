@@ -227,8 +227,8 @@ def resume(name: str, config_path: Path | None) -> None:
 def rotate(name: str, overlap: float | None, config_path: Path | None, as_json: bool) -> None:
     """Make a new secret, shown once. The previous one is used beside it during the overlap.
 
-    Standard Webhooks carries both signatures. Other schemes carry one: a 401 to the new secret is followed by the same
-    request with the previous one, and `show` says when that was last needed.
+    Standard Webhooks carries both signatures. Other schemes carry one: a 401 or 403 to the new secret is followed by
+    the same request with the previous one, and `show` says when that was last needed.
     """
     with installed(config_path) as rt:
         overlap = destination_settings.OVERLAP_SECONDS if overlap is None else overlap

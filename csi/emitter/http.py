@@ -81,18 +81,22 @@ def send(
 ) -> HttpResponse | NetError:
     """Send one request. A network failure is returned, not raised, because it gets a verdict like a response.
 
-    During the overlap of a rotation Standard Webhooks carries both signatures; with a scheme that carries one, a 401 is
-    answered by the same request with the previous secret."""
+    During the overlap of a rotation Standard Webhooks carries both signatures; with a scheme that carries one, a 401 or
+    403 is answered by the same request with the previous secret."""
     send_once = partial(_send_once, net, body=body, message_id=message_id, request_id=request_id, now=now)
     answer, previous = send_once(receiver), receiver.previous
-    is_refused = isinstance(answer, HttpResponse) and answer.status == 401
-    if previous is None or now >= previous.until or not is_refused:
+    if previous is None or now >= previous.until or not _is_refused(answer):
         return answer
     again = send_once(replace(receiver, key=previous.key, bearer=previous.bearer, previous=None))
-    if isinstance(again, HttpResponse) and again.status != 401:
+    if isinstance(again, HttpResponse) and not _is_refused(again):
         previous.note_needed(now)
         return again
     return answer
+
+
+def _is_refused(answer: HttpResponse | NetError) -> bool:
+    """The secret is not the receiver's; many answer 403 to a signature that they cannot verify."""
+    return isinstance(answer, HttpResponse) and answer.status in (401, 403)
 
 
 def _send_once(

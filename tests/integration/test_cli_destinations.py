@@ -204,11 +204,12 @@ def signed_by(secret: str, request: ReceivedRequest) -> str:
     return Webhook(secret).sign(request.headers["webhook-id"], at, request.body.decode())
 
 
-def test_with_one_signature_the_previous_secret_is_used_where_the_new_one_is_refused(line):
+@pytest.mark.parametrize("refusal", [401, 403])
+def test_with_one_signature_the_previous_secret_is_used_where_the_new_one_is_refused(line, refusal):
     with ScriptedReceiver() as hook:
         _, old = managed.add(line.rt, "hook", {"endpoint": hook.url}, {}, ENV)
         hook.secret = old
-        hook.then = lambda request: accept(request) if request.objection is None else json_reply(401)
+        hook.then = lambda request: accept(request) if request.objection is None else json_reply(refusal)
         managed.rotate(line.rt, managed.find(line.rt, "hook", ENV), 3_600.0)
         line.yt.add(line.yt.playlists[0])
         line.wait(40)
