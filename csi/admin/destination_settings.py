@@ -54,8 +54,13 @@ def file_destinations(rt: Runtime) -> set[str]:
 def find(rt: Runtime, name: str, env: Mapping[str, str]) -> ManagedDestination:
     """The row to change. DestinationRefused names the file where the destination is the file's; UnknownDestination."""
     if name in file_destinations(rt):
-        place, file = "CSI_UA_ENDPOINT" if name == DEFAULT else f"delivery.destinations.{name}", find_file(None, env)
-        raise DestinationRefused(f"{name} is from the configuration: change {place} in {file}, then reload the worker")
+        place, end = f"delivery.destinations.{name}", ""
+        if name == DEFAULT:
+            place = "delivery.ua_endpoint (CSI_UA_ENDPOINT)"
+            end = "; what differs from the contract is a destination of another name: csi destinations add"
+        raise DestinationRefused(
+            f"{name} is from the configuration: change {place} in {find_file(None, env)}, then reload the worker{end}"
+        )
     found = managed_destinations.find(name)
     if found is None:
         known = ", ".join(one.name for one in managed_destinations.every(rt.now())) or "none"

@@ -92,7 +92,8 @@ def test_every_key_of_the_model_can_be_set():
     [
         (("add", "fixed", "http://127.0.0.1:9/"), "the configuration has a destination fixed already"),
         (("set", "fixed", "body=event"), "config.yaml, then reload the worker"),
-        (("remove", "default", "--yes"), "change CSI_UA_ENDPOINT in"),
+        (("remove", "default", "--yes"), "change delivery.ua_endpoint (CSI_UA_ENDPOINT) in"),
+        (("set", "default", "answers=status"), "a destination of another name: csi destinations add"),
         (("rotate", "fixed"), "change delivery.destinations.fixed in"),
         (("set", "moon", "body=event"), "there is no destination 'moon'"),
         (("add", "no/name", "http://127.0.0.1:9/"), "a name has 1 to 64 letters"),
