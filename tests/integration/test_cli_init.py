@@ -192,11 +192,12 @@ def test_a_test_leaves_no_database_behind(call, tmp_path):
     [
         (["--watch", "@handle"], {}, "YouTube's page could not be read"),
         (["--watch", "nonsense"], {}, "is nothing that can be watched; give a channel id"),
+        (["--watch", "UCaaa"], {}, "is nothing that can be watched; give a channel id"),
         ([], {"CSI_UA_SHARED_SECRET": "your-secret-here"}, "CSI_UA_SHARED_SECRET: is a placeholder"),
         ([], {"CSI_UA_SHARED_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
         (["--env", "/dev/null/env"], {}, "cannot be written"),
     ],
-    ids=["handle", "nonsense", "placeholder", "absent secret file", "no place"],
+    ids=["handle", "nonsense", "no channel's id", "placeholder", "absent secret file", "no place"],
 )
 def test_bad_input_is_one_sentence(call, tmp_path, arguments, env, said):
     result = call("--yes", "--no-test", *arguments, **env)

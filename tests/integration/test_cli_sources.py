@@ -120,6 +120,8 @@ def test_a_dry_run_changes_nothing(call):
     ("arguments", "code", "said"),
     [
         (["add", "nonsense"], 2, "is not a channel, playlist or video"),
+        (["add", "UCaaa"], 2, "give the channel's @handle or its URL"),
+        (["add", "PLxxx"], 2, "give the playlist's URL"),
         (["add", UC[1], "--route-profile", "explian"], 1, "did you mean explain?"),
         (["add", UC[1], "--title-match", "["], 1, "expected a regular expression"),
         (["add", UC[1], "--interval", "0"], 1, "1 second to 7 days"),

@@ -333,6 +333,7 @@ async def test_delivery_is_held_resumed_and_tested(client: httpx.AsyncClient) ->
         ("/sources", b"{", 400), ("/sources", b"[]", 400), ("/sources", b'{"what": NaN}', 400),
         ("/sources", b'{"what": "a", "what": "b"}', 400), ("/sources", b"[" * 100_000, 400),
         ("/sources", b"{}", 400), ("/sources", b'{"what": "a", "evil-key": 1}', 400),
+        ("/sources", b'{"what": "UCaaa"}', 400), ("/sources", b'{"what": "PLxxx"}', 400),
         ("/sources", b'{"what": "../../etc/passwd"}', 400), ("/sources", b'{"what": 7}', 400),
         ("/sources", b"\xff\xfe", 400), ("/sources/0/pause", b"{}", 404), ("/sources/x/pause", b"{}", 404),
         ("/sources/999999999999999999999/pause", b"{}", 404), ("/sources/1/reset", b"{}", 400),

@@ -640,6 +640,9 @@ async def test_adding_and_removing(client: httpx.AsyncClient) -> None:
     assert "in the configuration" in unescape((await client.get(refused.headers["location"])).text)
     wrong = await act(client, "/sources", what="nonsense !!")
     assert (wrong.status_code, "Not added" in wrong.text, 'value="nonsense !!"' in wrong.text) == (400, True, True)
+    for text in ("UCaaa", "PLxxx"):
+        wrong = await act(client, "/sources", what=text)
+        assert (wrong.status_code, "give the" in unescape(wrong.text)) == (400, True), text
 
 
 @pytest.mark.asyncio

@@ -116,9 +116,14 @@ def _from_word(typed: str) -> Reference:
     if typed.startswith("@"):
         return _checked("handle", typed, _HANDLE)
     if typed.startswith("UC"):
-        raise UnknownReference(f"{_shown(typed)} is not a channel id: those are UC and 22 characters")
+        raise UnknownReference(
+            f"{_shown(typed)} is not a channel id: those are UC and 22 characters; "
+            "give the channel's @handle or its URL"
+        )
     if _VIDEO.fullmatch(typed):
         raise UnknownReference(f"{_shown(typed)} may be a video id or a name; give its URL, or @{typed} for a handle")
+    if typed.startswith("PL"):
+        raise UnknownReference(f"{_shown(typed)} is not a playlist id: give the playlist's URL, which contains it")
     raise UnknownReference(f"{_shown(typed)} is not a channel, playlist or video; {ACCEPTED}")
 
 
