@@ -40,6 +40,7 @@ from csi.web.pages import pages
 from csi.web.pages.events import curl_command
 from ops.screenshot import READ_TOKEN, TOKEN, add_event, bury, furnish, open_show
 from tests.fakes.fired_alert import fire_alert
+from tests.fakes.pages import ROOT, rows
 from tests.fakes.scripted_receiver import SECRET, ScriptedReceiver
 
 PATHS = [
@@ -983,3 +984,15 @@ async def test_every_field_button_and_header_has_a_name(client: httpx.AsyncClien
         text = (await client.get(path)).text
         assert [one for one in re.findall(r"<th[ >][^>]*>?", text) if 'scope="col"' not in one] == [], path
         assert re.findall(r"<th[^>]*></th>", text) == [], path
+
+
+def test_the_dashboard_has_the_buttons_that_the_thirty_tasks_name() -> None:
+    places = {one.title for one in pages() if one.is_listed} | {"the watch", "the event", "the destination", "–"}
+    templates = Path(page.__file__).parent / "templates"
+    shown = "".join(path.read_text() for path in templates.glob("*.html"))
+    cells = [cells[2] for cells in rows((ROOT / "docs/tasks.md").read_text()) if len(cells) == 3]
+    assert len(cells) == 30
+    for cell in cells:
+        place, _, button = cell.partition(": ")[0].partition(" → ")
+        assert place in places, cell
+        assert not button or re.search(rf"""[">]\s*{button}\s*["<]""", shown), cell
