@@ -117,6 +117,20 @@ def test_labels_of_charts_are_large_enough_to_read(admin_browser: webdriver.Chro
             admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_the_navigation_stays_on_one_line_on_a_small_laptop(admin_browser: webdriver.Chrome, url: str) -> None:
+    laptop = {"width": 1180, "height": 840, "deviceScaleFactor": 1, "mobile": False}
+    admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", laptop)
+    try:
+        heights = dict[str, int]()
+        for page in pages():
+            if page.is_listed:
+                visit(admin_browser, url + page.path)
+                heights[page.path] = admin_browser.find_element(By.ID, "nav").size["height"]
+        assert len(set(heights.values())) == 1, heights
+    finally:
+        admin_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_on_a_phone_the_navigation_is_a_menu_with_a_badge(admin_browser: webdriver.Chrome, url: str) -> None:
     admin_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     try:
