@@ -126,8 +126,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
     counts, facts = videos.counts(), status.gather(rt)
     age = facts.heartbeat_age
     worker = "never ran" if age is None else f"alive {ago(age)} ago" if facts.is_alive else f"silent for {ago(age)}"
-    found, dlq = problems.judge(facts), rt.settings.dlq
-    person = dead_jobs.for_a_person(rounds=dlq.max_rounds if dlq.auto_retry else 0)
+    found = problems.judge(facts)
     return {
         "status": problems.verdict(found),
         "problems": [status.describe_problem(problem) for problem in found],
@@ -143,7 +142,7 @@ def _facts(rt: Processing) -> dict[str, Any]:
         "signals": received_events.counts(),
         "unknown_pipelines": received_events.unknown_pipelines(),
         "open_jobs": jobs.open_count(),
-        "waiting_jobs": jobs.waiting_by_reason() | ({"person": person} if person else {}),
+        "waiting_jobs": status.waiting_jobs(rt),
         "paused_providers": [state.name for state in facts.providers if state.paused_at is not None],
         "dead_letters": dead_jobs.open_count(),
         "waiting_notices": notices.waiting_count(),

@@ -11,6 +11,8 @@ from csi.processing.store import dead_jobs, heartbeats, jobs, paid_calls, provid
 from csi.processing.store.db import is_postgres
 from csi.worker_lock import lock_holder
 
+PERSON = "person"
+"""What a dead letter waits for that no automatic retry takes up."""
 WORKER = "processing"
 """The name of the worker's heartbeat."""
 
@@ -41,6 +43,14 @@ def gather(rt: Processing) -> ProcessingFacts:
     if found.is_alive or heartbeat is None or is_postgres():  # on PostgreSQL it may run on another machine
         return found
     return replace(found, process=lock_holder(settings.state_dir))
+
+
+def waiting_jobs(rt: Processing) -> dict[str, int]:
+    """Jobs by what they wait for: the budget, a transcript, the end of a stream, a paused provider by its name, or a
+    person. What nothing waits for is left out."""
+    dlq = rt.settings.dlq
+    for_a_person = dead_jobs.for_a_person(rounds=dlq.max_rounds if dlq.auto_retry else 0)
+    return jobs.waiting_by_reason() | ({PERSON: for_a_person} if for_a_person else {})
 
 
 def problems(rt: Processing) -> list[ProcessingProblem]:

@@ -11,6 +11,8 @@ from csi import clock as csi_clock
 from csi.demo.processing_account import ProcessingMonitor, account_lines
 from csi.errors import CsiError
 from csi.net import Net
+from csi.processing import status
+from csi.processing.pages.health import render
 from csi.processing.pipeline import maintenance
 from csi.processing.pipeline.retry_video import retry_video
 from csi.processing.providers.base import Segment
@@ -284,6 +286,12 @@ def test_status_says_what_waits_for_a_person(open_bench, clock):
     upload(bench)
     bench.run_for(0)
     assert dead_jobs.for_a_person(rounds=1) == 1  # a broken file is not repaired by waiting
+    bench.deliver("vid00000002", text=None, subject={"published_at": csi_clock.iso(bench.clock())})
+    bench.run_for(0)
+    assert status.waiting_jobs(bench.rt) == {"person": 1, "transcript": 1}
+    told = render(bench.rt).decode()
+    for reason, count in {"person": 1, "transcript": 1, "stream_end": 0, "budget": 0, "file": 0}.items():
+        assert f'csi_processing_waiting_jobs{{reason="{reason}"}} {count}.0' in told
     (bench.home / "transcripts" / f"{VIDEO}.json").unlink()
     write_transcript(bench)
     retry_video(bench.rt, VIDEO)

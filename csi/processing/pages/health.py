@@ -18,6 +18,8 @@ from csi.errors import StoreError
 from csi.logs import redact
 from csi.problems import Check, to_notify
 from csi.processing import status
+from csi.processing.pipeline.budget import BUDGET
+from csi.processing.pipeline.later import STREAM_END, TRANSCRIPT
 from csi.processing.pipeline.provider_access import configured
 from csi.processing.problems import ALERTS, PROBLEMS, judge
 from csi.processing.runtime import Processing
@@ -113,6 +115,8 @@ class _ProcessingCollector(Collector):
         yield _by("provider_paused", "1 while the provider refuses our account", "provider", paused, names)
         yield _by("provider_failing_seconds", "Time since its calls began to fail", "provider", failing, names)
         yield _by("provider_waiting_jobs", "Jobs that wait for a paused provider", "provider", facts.waiting, names)
+        reasons = (BUDGET, TRANSCRIPT, STREAM_END, *names, status.PERSON)
+        yield _by("waiting_jobs", "Jobs by what they wait for", "reason", status.waiting_jobs(rt), reasons)
         found = judge(facts)
         notified = to_notify(found)
         counted = Counter(problem.id for problem in found)
