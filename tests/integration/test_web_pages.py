@@ -581,7 +581,7 @@ async def test_a_database_that_is_gone_is_a_page_that_says_so(client: httpx.Asyn
         db.run("ALTER TABLE watches RENAME TO gone")
     answer = await client.get("/sources")
     assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
-    assert "the log says why" in answer.text
+    assert "The database lacks its tables" in answer.text
 
 
 @pytest.mark.asyncio
