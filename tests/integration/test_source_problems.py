@@ -293,7 +293,7 @@ def test_a_bad_key_is_reported_also_where_only_gaps_need_it(tmp_path, clock):
 
 
 def test_a_spent_quota_is_one_alert_with_the_time_at_which_it_is_renewed(tmp_path, clock):
-    with polling_pipeline(tmp_path, clock, playlists=3, videos=3) as yt:
+    with polling_pipeline(tmp_path, clock, playlists=3, videos=3, lists={"poll_interval_seconds": 900}) as yt:
         yt.go(60)
         yt.site.set_faults("api:quotaExceeded")
         yt.go(2 * HOUR)
