@@ -99,20 +99,16 @@ class FeedAdapter(WatchedSource):
     def read(self, position: Position) -> ReadResult:
         answer, address = self._get(position)
         now, state = self.tools.now(), self._moved(position, answer, address)
-        watch, fresh = self._watch(position.ref), response_headers.fresh_until(answer, now)
-        interval = (watch.poll_interval_seconds if watch else None) or self.settings.poll_interval_seconds
-        # Only a time after the watch's own interval: cache headers make reads rarer, never more frequent.
-        fresh = fresh if fresh is not None and fresh > now + interval else None
         digest = hashlib.blake2b(answer.body, digest_size=16).hexdigest()
         if answer.status == 304 or response_headers.validator_to_send(position.etag, BODY, now) == digest:
-            # The hub stays known: an unchanged response has nothing new about it.
-            known_hub = {name: position.state[name] for name in ("hub", "topic") if name in position.state}
+            # An unchanged response has nothing new about these.
+            known = {name: position.state[name] for name in ("hub", "topic", "ttl") if name in position.state}
             return ReadResult(
                 etag=position.etag,
                 last_modified=position.last_modified,
                 unchanged=True,
-                fresh_until=fresh,
-                state=state | known_hub,
+                fresh_until=self._fresh_until(position.ref, answer, now, known.get("ttl", 0.0)),
+                state=state | known,
             )
         with POLL_SECTION:  # parsing is CPU-bound: one thread at a time
             found = feed_document.read_feed(answer.body, answer.headers.get("content-type", ""), address)
@@ -124,17 +120,25 @@ class FeedAdapter(WatchedSource):
             named[rel] = named.get(rel) or feed_document.web_address(target, address)
         hub = named["hub"]
         state = state | ({"hub": hub, "topic": named["self"] or address} if hub else {})
+        state |= {"ttl": found.ttl} if found.ttl else {}
         tag, modified = (response_headers.validator(answer, name) for name in ("etag", "last-modified"))
         value, mark = (tag, FEED) if tag else (digest, BODY)
         return ReadResult(
             items=items,
             etag=response_headers.stored_validator(value, mark, now),
             last_modified=response_headers.stored_validator(modified, FEED, now),
-            fresh_until=fresh,
+            fresh_until=self._fresh_until(position.ref, answer, now, found.ttl),
             state=state,
             title=found.title or None,
             icon=found.icon,
         )
+
+    def _fresh_until(self, ref: str, answer: HttpResponse, now: float, ttl: float) -> float | None:
+        """Only a time after the watch's own interval: cache headers and `ttl` make reads rarer, never more frequent."""
+        watch = self._watch(ref)
+        interval = (watch.poll_interval_seconds if watch else None) or self.settings.poll_interval_seconds
+        until = max(response_headers.fresh_until(answer, now) or 0.0, now + min(ttl, response_headers.LONGEST_FRESH))
+        return until if until > now + interval else None
 
     def normalize(self, raw: RawEvent) -> CreatorSignalEvent:
         payload = raw.payload

@@ -103,6 +103,8 @@ class FeedDocument:
     """The WebSub hub that announces changes of `topic`."""
     topic: str | None = None
     icon: str | None = None
+    ttl: float = 0.0
+    """Seconds for which the feed wants to be cached (`ttl` of RSS)."""
     left_out: int = 0
     """Items between the first and the last ones that were not read."""
 
@@ -139,6 +141,7 @@ def read_feed(body: bytes, content_type: str, url: str) -> FeedDocument:
             hub=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "hub"), None),
             topic=next((web_address(link.get("href"), url) for link in links if link.get("rel") == "self"), None),
             icon=next(filter(None, found), None),
+            ttl=60.0 * (_length(feed.get("ttl")) or 0),
             left_out=left_out,
         )
     except SourceError:

@@ -116,6 +116,18 @@ def test_cache_headers_make_reads_rarer_and_never_more_frequent(age, fresh):
     assert source.read(Position(URL)).fresh_until == fresh
 
 
+@pytest.mark.parametrize(
+    ("ttl", "fresh"), [("5", None), ("60", NOW + 3600), ("999999", NOW + 86_400), ("-60", None), ("soon", None)]
+)
+def test_the_ttl_of_a_feed_makes_reads_rarer_also_while_it_does_not_change(ttl, fresh):
+    body = feed(f"<ttl>{ttl}</ttl>", item())
+    source = adapter(reply(body, etag='"a"'), reply(b"", 304))
+    first = source.read(Position(URL))
+    again = source.read(Position(URL, etag=first.etag, state=first.state or {}))
+    assert (first.fresh_until, again.fresh_until, again.unchanged) == (fresh, fresh, True)
+    assert (again.state or {}).get("ttl") == (first.state or {}).get("ttl")
+
+
 def moved(status: int, to: str, **more):
     return replace(reply(feed(item()), **more), redirects=(Redirect(status, to),))
 
