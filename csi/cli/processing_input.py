@@ -17,8 +17,7 @@ from csi.cli.processing_session import processing_option, processing_session
 from csi.errors import SOME_FAILED, CsiError
 from csi.processing import config, runtime, video_lists
 from csi.processing.pipeline import add_videos, summarise_again
-
-DEFAULT_PIPELINE = "manual"
+from csi.processing.settings import MANUAL
 
 
 def _with_providers(rt: runtime.Processing) -> runtime.Processing:
@@ -34,7 +33,7 @@ def _with_providers(rt: runtime.Processing) -> runtime.Processing:
 @dry_run_option
 @click.argument("what", metavar="URL|FILE...", nargs=-1, required=True)
 @click.option(
-    "--pipeline", default=DEFAULT_PIPELINE, show_default=True,
+    "--pipeline", default=MANUAL, show_default=True,
     help="Its route decides about documents and notifications; without a route there is a summary only.",
 )  # fmt: skip
 def add(config_path: Path | None, as_json: bool, dry_run: bool, what: tuple[str, ...], pipeline: str) -> None:
@@ -46,7 +45,7 @@ def add(config_path: Path | None, as_json: bool, dry_run: bool, what: tuple[str,
     results = []
     with processing_session(config_path) as bare:
         rt = _with_providers(bare)
-        if pipeline != DEFAULT_PIPELINE and pipeline not in rt.settings.routes:
+        if pipeline != MANUAL and pipeline not in rt.settings.routes:
             names = ", ".join(sorted(rt.settings.routes))
             raise click.BadParameter(f"{plain(pipeline, 40)!r} has no route; expected one of: {names}")
         for one in what:

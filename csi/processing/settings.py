@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -15,6 +15,8 @@ from csi.processing.money import Usd
 Action = Literal["process", "notify", "digest", "ignore"]
 DocumentKind = Literal["concept", "implementation"]
 Kind = Literal["video", "short", "live", "upcoming"]
+MANUAL = "manual"
+"""The pipeline of videos that `csi processing add` names, which needs no route."""
 STREAMS = ("live", "upcoming")
 TranscriberName = Literal["captions", "assemblyai", "file"]
 
@@ -227,6 +229,16 @@ class ProcessingSettings(SettingsBlock):
         if isinstance(data, dict) and isinstance(data.get("routes"), dict):
             return {**data, "routes": {**DEFAULT_ROUTES, **data["routes"]}}
         return data
+
+    @model_validator(mode="after")
+    def _digests_have_routes(self) -> Self:
+        known = {*self.routes, MANUAL}
+        unknown = sorted(set(self.digest.pipelines) - known)
+        if unknown:
+            raise ValueError(
+                f"digest.pipelines: {unknown[0]!r} has no route; expected one of {', '.join(sorted(known))}"
+            )
+        return self
 
     @property
     def database_url(self) -> str:

@@ -1,11 +1,12 @@
 """Digests: at a chosen hour of a time zone, for all pipelines and for one; each tells what happened since the last."""
 
 import pytest
+from pydantic import ValidationError
 
 from csi import clock as csi_clock
 from csi.processing.pipeline import runs
 from csi.processing.pipeline.digests import DigestSpan, _spans, make_digest, whole_day
-from csi.processing.settings import DigestTime
+from csi.processing.settings import DigestTime, ProcessingSettings
 from csi.processing.store import runs as run_rows
 from csi.processing.store.db import fetch, writing
 
@@ -126,6 +127,12 @@ def test_a_digest_that_is_switched_off_is_not_made_up_for(open_bench, clock):
     bench.start()
     bench.run_for(0)
     assert written(bench) == {}
+
+
+def test_a_digest_of_a_pipeline_without_a_route_is_refused():
+    with pytest.raises(ValidationError, match="'typo' has no route; expected one of creator_watchlist_handler, manual"):
+        ProcessingSettings.model_validate({"digest": {"pipelines": {"typo": {}}}})
+    assert ProcessingSettings.model_validate({"digest": {"pipelines": {"manual": {}}}})
 
 
 def test_the_spent_money_stands_in_the_common_digest_only(open_bench):
