@@ -19,7 +19,7 @@ from csi.doctor import sample_event_test
 from csi.ingester.text import clean
 from csi.status import destination_details, destinations
 from csi.store import managed_destinations
-from csi.store.queries.destination_attempts import answer_words
+from csi.store.queries import destination_attempts
 
 if TYPE_CHECKING:
     pass
@@ -82,7 +82,7 @@ def show(config_path: Path | None, as_json: bool, name: str) -> None:
             needed = "requests have both signatures, so when it was last needed is not known"
         click.echo(f"  rotation  the previous secret is used until {rotation.previous_until}; {needed}")
     for one in found.attempts:
-        status = answer_words(one.outcome, one.status)
+        status = destination_attempts.answer_words(one.outcome, one.status)
         took = "no end" if one.seconds is None else f"{one.seconds:.2f} s"
         what = "test" if one.events is None else plural(one.events, "event")
         words = f"{one.outcome}  {status}  {took}  {what}  {plain(one.reason or '')}"
@@ -192,7 +192,7 @@ def test(name: str, config_path: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(api_models.SampleTestJson.of(done))
     else:
-        answer = answer_words("test_ok" if done.is_good else "test_failed", done.status)
+        answer = destination_attempts.answer_words("test_ok" if done.is_good else "test_failed", done.status)
         click.echo(f"{plain(name)}  {safe(done.url)}\n  answer  {answer} after {done.seconds:.2f} s")
         click.echo(f"  means   {safe(done.text)}")
     sys.exit(0 if done.is_good else 1)

@@ -21,8 +21,7 @@ from csi.cli.output import ago, confirm, echo_json, echo_lines, echo_table, iso,
 from csi.errors import SOME_FAILED
 from csi.ingester.text import clean
 from csi.status import timeline
-from csi.store.queries import event_search, timeline_rows
-from csi.store.queries.destination_attempts import answer_words
+from csi.store.queries import destination_attempts, event_search, timeline_rows
 
 if TYPE_CHECKING:
     from csi.status.timeline import Timeline
@@ -180,7 +179,7 @@ def _event_lines(found: dict[str, Any]) -> Iterator[str]:
     for leg in found["destinations"]:
         yield f"to         {plain(leg['destination'])}: {leg['state']}; {plain(leg['reason'])}"
     for one in found["attempts"]:
-        status = answer_words(one["outcome"], one["status"])
+        status = destination_attempts.answer_words(one["outcome"], one["status"])
         partial = "; batch accepted in part" if one["batch_outcome"] == "partial" else ""
         words = f"{one['outcome']}  {status}{partial}  {plain(one['reason'] or '')}"
         yield f"attempt    {one['started_at']}  {words}".rstrip()

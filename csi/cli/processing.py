@@ -19,8 +19,7 @@ from csi.cli.output import ago, echo_json, echo_table, plain, plural
 from csi.cli.processing_session import checked_day, echo_documents, processing_option, processing_session, redacted
 from csi.errors import SOME_FAILED, CsiError, StoreError
 from csi.processing import config, problems, receiver_database, runtime, status
-from csi.processing.pipeline import budget, digests, notify, provider_access, retry_video
-from csi.processing.pipeline.operator_log import log_action
+from csi.processing.pipeline import budget, digests, notify, operator_log, provider_access, retry_video
 from csi.processing.states import STATUSES
 from csi.processing.store import (
     artifacts,
@@ -255,7 +254,7 @@ def release(config_path: Path | None) -> None:
     with processing_session(config_path) as rt, db.writing():
         count = jobs.release_waiting(budget.BUDGET, rt.now())
         words = f"{videos.release_deferred(rt.now())} videos and {count} jobs are checked again"
-        log_action(rt, "release", words)
+        operator_log.log_action(rt, "release", words)
         click.echo(words)
 
 
@@ -321,7 +320,7 @@ def mute(config_path: Path | None, duration: float, problem: str | None, reason:
         with db.writing():
             made = mutes.add(problem, plain(reason, 200) or None, by=user_name(), now=now, until=now + duration)
             words = f"{problem or 'all problems'} until {clock.iso(made.until)} {made.reason or ''}".strip()
-            log_action(rt, "mute", words)
+            operator_log.log_action(rt, "mute", words)
     click.echo(f"muted: {problem or 'all problems'} until {clock.iso(made.until)}; `csi processing unmute` ends it")
 
 
@@ -331,7 +330,7 @@ def unmute(config_path: Path | None) -> None:
     """End every mute before its time."""
     with processing_session(config_path) as rt, db.writing():
         ended = mutes.end(rt.now())
-        log_action(rt, "unmute", plural(ended, "mute"))
+        operator_log.log_action(rt, "unmute", plural(ended, "mute"))
     click.echo(f"{plural(ended, 'mute')} ended")
 
 

@@ -1,5 +1,7 @@
 """The options of a watch on the command line, as `csi sources add`, `set` and `import` have them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
