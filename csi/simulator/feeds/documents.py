@@ -118,7 +118,17 @@ _GUID = re.compile(rb"(<guid>|<entry><id>)(.*?)(</guid>|</id>)")
 _DATE = re.compile(rb"<pubDate>.*?</pubDate>|<published>.*?</published><updated>.*?</updated>")
 _ITEM = re.compile(rb"<item>.*?</item>|<entry>.*?</entry>", re.S)
 
+MANY, TOO_LARGE = 50_000, 20 * 1024 * 1024
 _ENTITIES = b'?><!DOCTYPE rss [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+
+
+def _many(body: bytes) -> bytes:
+    """This document with MANY old items before its own."""
+    kind, key = (b"item", b"guid") if b"<item>" in body else (b"entry", b"id")
+    item = b"<%b><%b>old-%d</%b><title>Old %d</title></%b>"
+    items = b"".join(item % (kind, key, number, key, number, kind) for number in range(MANY))
+    return body.replace(b"<%b>" % kind, items + b"<%b>" % kind, 1)
+
 
 _BODY_FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda body: body[: len(body) * 2 // 3],
@@ -130,6 +140,8 @@ _BODY_FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "no_dates": lambda body: _DATE.sub(b"", body),
     "year_9999": lambda body: _DATE.sub(rb"<pubDate>Fri, 31 Dec 9999 23:59:59 GMT</pubDate>", body),
     "no_items": lambda body: _ITEM.sub(b"", body),
+    "many_items": _many,
+    "too_large": lambda body: body.ljust(TOO_LARGE),
 }
 BODY_FAULTS = tuple(_BODY_FAULTS)
 """What can be wrong with a document that is answered with 200."""
