@@ -15,8 +15,9 @@ from csi.cli.command import dry_run_option, json_option, user_name
 from csi.cli.output import echo_json, plain
 from csi.cli.processing_session import processing_option, processing_session
 from csi.errors import SOME_FAILED, CsiError
-from csi.processing import config, runtime, settings, video_lists
+from csi.processing import config, runtime, video_lists
 from csi.processing.pipeline import add_videos, summarise_again
+from csi.processing.settings import MANUAL
 
 
 def _with_providers(rt: runtime.Processing) -> runtime.Processing:
@@ -44,7 +45,7 @@ def add(config_path: Path | None, as_json: bool, dry_run: bool, what: tuple[str,
     results = []
     with processing_session(config_path) as bare:
         rt = _with_providers(bare)
-        if pipeline != settings.MANUAL and pipeline not in rt.settings.routes:
+        if pipeline != MANUAL and pipeline not in rt.settings.routes:
             names = ", ".join(sorted(rt.settings.routes))
             raise click.BadParameter(f"{plain(pipeline, 40)!r} has no route; expected one of: {names}")
         for one in what:
