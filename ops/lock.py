@@ -1,5 +1,5 @@
-"""Writes requirements.lock (what runs: all extras and the build backend) and requirements-dev.lock (what only tests and
-tools need): every version and hash for all platforms, no index address."""
+"""Writes requirements.lock (what runs: extras, build backend) and requirements-dev.lock (what tests and tools
+need beside it): every version and hash for all platforms, no index address."""
 
 import re
 import subprocess
@@ -16,20 +16,22 @@ HEADERS = {
     DEVELOPMENT: "# Made by `make lock` from pyproject.toml: what tests and tools need beside requirements.lock.\n",
 }
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
+LARGE = "parquet"
+"""The extra that installer and image leave out: it is larger than everything else together. Tests need it."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def runtime_requirements() -> list[str]:
-    """With all extras, and with the backend that builds the wheel from a checkout."""
+    """With all extras but the large one, and with the backend that builds the wheel from a checkout."""
     project = _pyproject()
-    extras = [line for lines in project["project"]["optional-dependencies"].values() for line in lines]
+    extras = [line for name, lines in _extras().items() if name != LARGE for line in lines]
     return [*project["project"]["dependencies"], *extras, *project["build-system"]["requires"]]
 
 
 def development_requirements() -> list[str]:
     project = _pyproject()
     own = project["project"]["name"]
-    return [line for line in project["dependency-groups"]["dev"] if Requirement(line).name != own]
+    return [*_extras()[LARGE], *(line for line in project["dependency-groups"]["dev"] if Requirement(line).name != own)]
 
 
 def entries(text: str) -> dict[str, str]:
@@ -62,6 +64,10 @@ def _compile(requirements: list[str], *more: str) -> str:
         sys.exit("make lock needs uv on the PATH: pip install uv")
     except subprocess.CalledProcessError as error:
         sys.exit(f"uv could not resolve the requirements:\n{error.stderr}")
+
+
+def _extras() -> dict[str, list[str]]:
+    return _pyproject()["project"]["optional-dependencies"]
 
 
 def _pyproject() -> dict[str, dict]:
