@@ -17,7 +17,7 @@ from csi.cli.processing_session import processing_option, processing_session
 from csi.errors import SOME_FAILED, CsiError
 from csi.processing import config, runtime, video_lists
 from csi.processing.pipeline import add_videos, summarise_again
-from csi.processing.settings import MANUAL
+from csi.processing.video_lists import MANUAL
 
 
 def _with_providers(rt: runtime.Processing) -> runtime.Processing:

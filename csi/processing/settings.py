@@ -11,12 +11,11 @@ from csi.config.durations import Seconds
 from csi.config.setting_types import TimeOfDay, TimeZone
 from csi.patterns import check_pattern
 from csi.processing.money import Usd
+from csi.processing.video_lists import MANUAL
 
 Action = Literal["process", "notify", "digest", "ignore"]
 DocumentKind = Literal["concept", "implementation"]
 Kind = Literal["video", "short", "live", "upcoming"]
-MANUAL = "manual"
-"""The pipeline of videos that `csi processing add` names, which needs no route."""
 STREAMS = ("live", "upcoming")
 TranscriberName = Literal["captions", "assemblyai", "file"]
 

@@ -10,6 +10,8 @@ from csi import clock
 from csi.errors import CsiError
 from csi.processing.sanitize import plain_line
 
+MANUAL = "manual"
+"""The pipeline of videos that `csi processing add` names, which needs no route."""
 MAX_BYTES = 8 * 1024 * 1024
 MAX_ROWS = 10_000
 MAX_CELL = 20_000
