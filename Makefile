@@ -28,7 +28,7 @@ check: setup lint  ## the quick loop: lint, types, import rules and unit tests, 
 	$(BIN)/python -m pytest tests/unit -n 2
 
 test: setup lint  ## run lint, types, import rules and all tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 4
 
 live: setup  ## install under a real systemd and build the image, where this machine can (root)
 	$(BIN)/python -m pytest tests/live -m live --timeout 1800 -rs

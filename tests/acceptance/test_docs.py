@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -98,7 +99,8 @@ class Host:
         """Worker and sidecar rest while the block lasts."""
         for process in self.running:
             process.terminate()
-        assert [process.wait(30) for process in self.running] == [0, 0]
+        # A worker that has just started may be ended by the signal: Huey does not handle it yet.
+        assert {process.wait(30) for process in self.running} <= {0, -signal.SIGTERM}
         try:
             yield
         finally:

@@ -180,6 +180,7 @@ LINES = {
     "receiver doctor": "--url {signals}",
     "receiver login-link": "--db {home}/signals/receiver.db",
     "runs list": "",
+    "runs note": "2026-02-22 {key}",
     "runs show": "",
     "schema": "event",
     "slo": "",
