@@ -53,6 +53,8 @@ def archive_old_rows_hourly(rt: Runtime) -> CatalogRetentionResult:
     if clock_check.is_held(rt):
         return CatalogRetentionResult(complete=False)
     moment = trusted_moment(rt, NAME)
+    if (limit := rt.settings.catalog.subpartition_rows) and (months := partitions.divide_next_month(moment, limit)):
+        log.info("months of statistics divided", tables=months)
     try:
         done = archive_old_rows(rt, moment=moment, max_chunks=CHUNKS_PER_RUN)
     except ArchiveError as error:

@@ -146,6 +146,11 @@ class CatalogSettings(Model):
     jobs_days: int = Field(30, ge=1, le=36_500, description="How long finished jobs keep their payload")
     job_metadata_days: int = Field(365, ge=1, le=36_500, description="How long finished jobs are kept")
     api_budget_days: int = Field(365, ge=2, le=36_500, description="How long the daily rows of the API budget are kept")
+    subpartition_rows: int | None = Field(
+        None,
+        ge=100_000,
+        description="PostgreSQL: divide new months of a table of statistics with more rows than this; default: never",
+    )
     take_off: TakeOffSettings = TakeOffSettings()
     counting_changed_on: Day | None = Field(
         "2026-08-27", description="YouTube counts views in another way since then: charts mark it; null: no mark"

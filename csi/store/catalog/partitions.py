@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime
 
-from csi.store.db import fetch, is_postgres, run, writing
+from csi.store.db import fetch, is_postgres, number, run, writing
 from csi.store.models import database
 
 BY_TIME = {"channel_stats": "captured_on", "video_stats": "captured_at", "job_events": "occurred_at"}
+# Refreshes and pages name the channel or the video. The key of job_events lacks the job: its months stay whole.
+DIVIDED_BY = {"channel_stats": "channel_id", "video_stats": "video_id"}
+SUB_PARTITIONS = 16
 _LOCK = 7234507
 
 # (database, table, month) of partitions that this process knows to exist.
@@ -37,13 +40,40 @@ def ensure_partition(table: str, moment: float) -> None:
         return
     commits_here = not database.in_transaction()
     with writing():
-        name = _name(table, month)
-        if not fetch("SELECT 1 FROM pg_class WHERE relname = ?", name):
+        if not _exists(_name(table, month)):
             run("SELECT pg_advisory_xact_lock(?)", _LOCK)  # two workers may do this at the turn of a month
-            low, high = _first_value(table, month), _first_value(table, month_after(month))
-            run(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({high})")
+            run(_creation(table, month))
     if commits_here:
         _existing.add(known)
+
+
+def divide_next_month(now: float, rows: int) -> list[str]:
+    """Create the next month of every table of statistics with more than this many rows, by PostgreSQL's estimate, in
+    sub-partitions by the hash of channel or video. Returns the months created. One that exists stays as it is.
+
+    It is done ahead and in transactions of its own (decision 0046): the first one rebuilds the table's primary key,
+    which has to include the channel or video.
+    """
+    if not is_postgres():
+        return []
+    created, month = [], month_after(month_of(now))
+    for table, key in DIVIDED_BY.items():
+        name = _name(table, month)
+        if _exists(name) or _estimated_rows(table) <= rows:
+            continue
+        with writing():
+            run("SELECT pg_advisory_xact_lock(?)", _LOCK)
+            if _exists(name):
+                continue
+            if key not in database.get_primary_keys(table):
+                columns = f"id, {key}, {BY_TIME[table]}"
+                run(f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey, ADD PRIMARY KEY ({columns})")
+            run(f"{_creation(table, month)} PARTITION BY HASH ({key})")
+            for remainder in range(SUB_PARTITIONS):
+                values = f"WITH (MODULUS {SUB_PARTITIONS}, REMAINDER {remainder})"
+                run(f"CREATE TABLE {name}_{remainder} PARTITION OF {name} FOR VALUES {values}")
+            created.append(name)
+    return created
 
 
 def drop_empty(table: str, before: float) -> None:
@@ -61,6 +91,22 @@ def drop_empty(table: str, before: float) -> None:
             if name.removeprefix(f"{table}_").replace("_", "-") < month and not fetch(f"SELECT 1 FROM {name} LIMIT 1"):
                 run(f"DROP TABLE {name}")
                 _existing.difference_update({known for known in _existing if _name(known[1], known[2]) == name})
+
+
+def _exists(name: str) -> bool:
+    return bool(fetch("SELECT 1 FROM pg_class WHERE relname = ?", name))
+
+
+def _estimated_rows(table: str) -> int:
+    """As of PostgreSQL's last ANALYZE of each partition; one that was never analyzed has -1."""
+    sql = """SELECT SUM(GREATEST(c.reltuples, 0)) FROM pg_partition_tree(?::regclass) p
+        JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf"""
+    return number(sql, table)
+
+
+def _creation(table: str, month: str) -> str:
+    low, high = _first_value(table, month), _first_value(table, month_after(month))
+    return f"CREATE TABLE IF NOT EXISTS {_name(table, month)} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({high})"
 
 
 def _first_value(table: str, month: str) -> str:
