@@ -106,6 +106,12 @@ def test_the_rows_of_a_divided_month_are_counted_once():
 
 
 @pytest.mark.usefixtures("counted")
+def test_partitions_that_were_never_analyzed_count_as_empty():
+    partitions.divide_next_month(NOW, LIMIT)
+    assert partitions.divide_next_month(MARCH, 79) == ["video_stats_2026_04"]
+
+
+@pytest.mark.usefixtures("counted")
 def test_an_empty_divided_month_is_dropped_with_its_sub_partitions():
     partitions.divide_next_month(NOW, LIMIT)
     capture(MARCH)
