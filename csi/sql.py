@@ -376,6 +376,17 @@ def create_private_file(path: Path | str) -> None:
             os.close(file)
 
 
+class PostgresWithTimeLimit(PostgresqlDatabase):
+    """A process that is stopped inside a transaction (SIGSTOP, a paused machine) would keep its row locks while its
+    connection lives, and every other worker would wait. The server ends such a transaction instead. No transaction of
+    ours waits for anything but the database."""
+
+    MAX_IDLE_SECONDS = 30
+
+    def _initialize_connection(self, conn: Any) -> None:
+        conn.execute(f"SET idle_in_transaction_session_timeout = '{self.MAX_IDLE_SECONDS}s'")
+
+
 def _open_postgres(url: str) -> PostgresqlDatabase:
     try:
         import psycopg
@@ -390,7 +401,7 @@ def _open_postgres(url: str) -> PostgresqlDatabase:
     adapter = peewee.Psycopg3Adapter
     adapter.txn_idle, adapter.txn_inerror = TransactionStatus.IDLE, TransactionStatus.INERROR
     adapter.txn_unknown = TransactionStatus.UNKNOWN
-    return PostgresqlDatabase(url, prefer_psycopg3=True)
+    return PostgresWithTimeLimit(url, prefer_psycopg3=True)
 
 
 def _first_error(error: DatabaseError) -> DatabaseError:

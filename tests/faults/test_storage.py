@@ -371,7 +371,8 @@ def test_case_52_backup_under_load(case, tmp_path, seed):
     with installation(tmp_path) as box:
         worker = box.start()
         copies = [tmp_path / f"copy{number}.db" for number in range(3)]
-        total = 0
+        total = publish(box, 12)
+        box.wait_for(lambda: box.delivered() > 0)  # before its first migration there is nothing to copy
         for copy in copies:
             total += publish(box, 12)
             done = box.csi("db", "backup", str(copy))
